@@ -309,7 +309,7 @@ void kernel_set_release(struct device *d)
 bool kernel_set_attends(const struct mixer_shape *s)
 {
     return s->kind == MIXER_ATTENTION && (!s->value_dim || s->value_dim == s->key_dim) &&
-           s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0;
+           s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0 && !s->qk_norm_turned;
 }
 
 /* Of attention.cl: the merging group has three numbers a chunk where the values were, and a head's
@@ -351,8 +351,9 @@ bool kernel_set_fuses(const struct device *d, int layer)
     const struct ffn_shape *s = &shape->ffn;
     const struct router_shape *r = &s->router;
 
-    return !shape->norms.after && !shape->scaled && !r->expert_scales && s->kind == FFN_ROUTED &&
-           !s->shared && hp->residual_scale == 0.0f && s->used == hp->n_experts_used &&
+    return !shape->norms.after && !shape->scaled && !shape->parallel && !r->expert_scales &&
+           s->kind == FFN_ROUTED && !s->shared && hp->residual_scale == 0.0f &&
+           s->used == hp->n_experts_used &&
            (r->kind == ROUTER_SPARSEMIXER || r->kind == ROUTER_SOFTMAX) && !r->choice_bias &&
            r->groups <= 1;
 }

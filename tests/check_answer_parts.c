@@ -20,7 +20,9 @@ static const char *const sources[] = {"<think> <tool_call>",
                                       "<|channel|> <|message|>",
                                       "",
                                       "<|channel>thought <|tool_call>",
-                                      "<｜tool▁calls▁begin｜>"};
+                                      "<｜tool▁calls▁begin｜>",
+                                      "<think> <answer> <tool_calls>",
+                                      "<|START_THINKING|> <|START_ACTION|>"};
 
 /* In text, {NAME} is a control token. */
 static const struct {
@@ -75,6 +77,13 @@ static const struct {
      "nineteen twenty, and then from one to twenty again, in words, as it was done before, to the "
      "end.",
      "", ""},
+    {6, false, "<think>\nHm\n</think>\n<answer>\nYes <b>.\n</answer>", "Yes <b>.\n", "Hm\n", ""},
+    {6, false, "<think>Hm</think><answer>A</answer><tool_calls>[f]</tool_calls>B</answer>",
+     "AB</answer>", "Hm", "[f]"},
+    {6, false, "<answer>A<tool_calls>f</tool_calls>", "A", "", "f"},
+    {7, true, "Plan.{<|END_THINKING|>}{<|START_TEXT|>}Hi.{<|END_TEXT|>}", "Hi.", "Plan.", ""},
+    {7, false, "{<|START_THINKING|>}Look.{<|END_THINKING|>}{<|START_ACTION|>}[f]{<|END_ACTION|>}",
+     "", "Look.", "[f]"},
     {3, false, "<think>nothing is marked</think>", "<think>nothing is marked</think>", "", ""},
 };
 

@@ -125,6 +125,9 @@ static const struct {
     {"gpt-4o", "1212", {260, 49, 50, -1}},
     {"starcoder", "12", {49, 50, -1}},
     {"kimi-k2", "12", {260, -1}},
+    /* in threes from the right, but before a letter */
+    {"cohere2moe", "1212", {49, 50, 260, -1}},
+    {"cohere2moe", "1212x", {260, 49, 50, 120, -1}},
     /* composed first where the family's own file says so */
     {"qwen2", "e\u0301", {265, -1}},
     {"olmo", "e\u0301", {265, -1}},

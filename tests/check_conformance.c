@@ -272,6 +272,23 @@ static const struct {
      {{.mixer = {MIXER, .qk_norm = QK_NORM_WHOLE},
        .ffn = {.experts = 5, .used = 2, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
        .norms = {.kind = NORM_RMS, .eps = 1e-6f, .after = true, .outputs = true}}}},
+    {"like cohere2_moe: operators beside each other, halves of the experts' outputs",
+     false,
+     {{.mixer = {MIXER, .rope = ROPE_PAIRS, .window = 30},
+       .ffn = {.experts = 5,
+               .used = 2,
+               .shared = 1,
+               .width = 256,
+               .shared_width = 256,
+               .shared_factor = 0.5f,
+               .router = {.kind = ROUTER_SIGMOID, .normalised = true, .factor = 0.5f}},
+       .norms = {.kind = NORM_LAYER, .eps = 1e-5f, .before = true},
+       .parallel = true}}},
+    {"like hunyuan_v1_moe: norms behind the rotation",
+     false,
+     {{.mixer = {MIXER, .qk_norm = QK_NORM_HEAD, .qk_norm_turned = true},
+       .ffn = {.experts = 5, .used = 2, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
+       .norms = {RMS}}}},
     {"like deepseek_v3: latent queries, rotated pairs",
      false,
      {{.mixer = {LATENT, .heads = 3, .kv_heads = 1, .q_rank = 256, .rope = ROPE_PAIRS},
@@ -451,7 +468,8 @@ START_TEST(test_kinds_on_opencl)
         ck_abort_msg("%s: %s: %s", layer_kinds[_i].name, conformance_job_name(r.finding[0].job),
                      r.finding[0].what);
     for (int l = 0; l < 3; l++)
-        latent |= layers[l].mixer.kind == MIXER_MLA; /* stays on the CPU */
+        latent |= layers[l].mixer.kind == MIXER_MLA || /* stays on the CPU */
+                  layers[l].mixer.qk_norm_turned;
     ck_assert_int_eq(r.checks[CONFORMANCE_HEAD] > 0, !s.embedding_width);
     ck_assert_int_eq(r.checks[CONFORMANCE_ATTENTION] > 0, !latent);
     ck_assert(r.checks[CONFORMANCE_EXPERTS]);

@@ -53,7 +53,8 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
     const struct norms_shape *norms = &hparams_layer(hp, layer)->norms;
     int used = hp->n_experts_used, n = 0, n_groups = 0;
     float *y = calloc((size_t)rows * hidden, 4), *h = calloc(2 * (size_t)rows * hidden, 4),
-          *out = calloc((size_t)(rows * used) * hidden, 4);
+          *out = calloc((size_t)(rows * used) * hidden, 4),
+          *before = calloc((size_t)rows * hidden, 4);
     float *weights = calloc((size_t)(rows * used), 4);
     int *experts = calloc((size_t)(rows * used), sizeof(int)),
         *row = calloc((size_t)(rows * used), sizeof(int)),
@@ -67,11 +68,12 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
         ck_assert_int_eq(ops->attention(dev, &a, &e), 0);
         ck_assert_int_eq(ops->wait(dev, &e), 0);
     }
+    memcpy(before, x, (size_t)rows * hidden * sizeof *x);
     for (size_t i = 0; i < (size_t)rows * hidden; i++)
         x[i] = norms_sum(norms) ? y[i] : x[i] + y[i];
     struct route_job r = {.layer = layer,
                           .rows = rows,
-                          .x = x,
+                          .x = hparams_layer(hp, layer)->parallel ? before : x,
                           .h = h,
                           .scores = NULL,
                           .experts = experts,
@@ -99,7 +101,8 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
 
     ck_assert_int_eq(ops->combine(dev, &c, &e), 0);
 out:
-    free(y), free(h), free(out), free(weights), free(experts), free(row), free(slot), free(groups);
+    free(before), free(y), free(h), free(out), free(weights), free(experts), free(row), free(slot),
+        free(groups);
 }
 
 /* Other processes, as a thread meets them: it stands still, wherever it is. `still` is a whole stop
@@ -829,6 +832,37 @@ static const struct layer_shape recurrent_layers[] = {
                .value_dim = 32,
                .gated = true,
                .taps = 2},
+     PLAIN_FFN(ACTIVATION_SILU)},
+    {.mixer = {.kind = MIXER_KIMI_DELTA,
+               .rope = ROPE_NONE,
+               .heads = 3,
+               .kv_heads = 3,
+               .key_dim = 32,
+               .value_dim = 32,
+               .gated = true,
+               .taps = 4,
+               .a_rank = 32,
+               .z_rank = 64},
+     PLAIN_FFN(ACTIVATION_SILU)},
+    {.mixer = {.kind = MIXER_MLA,
+               .heads = 4,
+               .kv_heads = 1,
+               .key_dim = 64,
+               .value_dim = 40,
+               .kv_rank = 96,
+               .rope_dims = 32,
+               .rope = ROPE_NONE,
+               .latent_eps = 1e-6f},
+     PLAIN_FFN(ACTIVATION_SILU)},
+    {.mixer = {.heads = 4, .kv_heads = 2, .key_dim = 64, .rope_dims = 32, .rope = ROPE_PAIRS},
+     PLAIN_FFN(ACTIVATION_SILU),
+     .parallel = true},
+    {.mixer = {.heads = 4,
+               .kv_heads = 2,
+               .key_dim = 64,
+               .rope_dims = 32,
+               .qk_norm = QK_NORM_HEAD,
+               .qk_norm_turned = true},
      PLAIN_FFN(ACTIVATION_SILU)},
     {.mixer = {.kind = MIXER_MLA,
                .heads = 4,

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const families_with[] = {"deepseek_v3", "glm4_moe", "qwen3_5_moe"};
+static const char *const families_with[] = {"deepseek_v3", "glm4_moe", "qwen3_5_moe",
+                                            "cohere2_moe"};
 #define FAMILIES ((int)(sizeof families_with / sizeof *families_with))
 #define DRAFTS 4
 

@@ -18,6 +18,8 @@
 static const struct device_ops *const fused[] = {&fake_device_ops, &cpu_device_ops, NULL};
 static const struct device_ops *const plain[] = {&fake_device_plain_ops, &cpu_device_ops, NULL};
 
+static const char *other; /* below tests: in the demo's place, without a tokenizer */
+
 static struct engine *open_demo(const struct device_ops *const *backends, const char *placement)
 {
     struct engine_config c = {.context = 256,
@@ -33,7 +35,10 @@ static struct engine *open_demo(const struct device_ops *const *backends, const 
     struct error e = {0};
 
     snprintf(path, sizeof path, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
+    if (other)
+        snprintf(path, sizeof path, "%s", support_path(other));
     c.model_path = path;
+    c.no_tokenizer = other != NULL;
     if (engine_open(&g, &c, &e) < 0)
         ck_abort_msg("%s", e.text);
     return g;
@@ -88,6 +93,28 @@ START_TEST(groups_of_rows_give_the_same_bits)
             engine_close(g);
         }
     free(want);
+}
+END_TEST
+
+/* Experts that see the stream before their layer's mixer was added to it. */
+START_TEST(parallel_layers_go_in_groups)
+{
+    static const char *const plans[] = {"layers:1", "layers:first:2", "experts:3", "experts-gpu",
+                                        "attention-gpu"};
+    float *want;
+
+    other = "golden/families/cohere2_moe";
+    want = reference();
+    fake_device_control(NULL);
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++)
+        for (int k = 0; k < 2; k++) {
+            struct engine *g = open_demo(k ? plain : fused, plans[i]);
+
+            same_as(want, g, plans[i]);
+            engine_close(g);
+        }
+    free(want);
+    other = NULL;
 }
 END_TEST
 
@@ -381,6 +408,7 @@ static Suite *suite(void)
 
     tcase_set_timeout(t, 240);
     tcase_add_test(t, groups_of_rows_give_the_same_bits);
+    tcase_add_test(t, parallel_layers_go_in_groups);
     tcase_add_loop_test(t, any_call_may_fail, 0, 6);
     tcase_add_test(t, the_cpu_goes_on_while_a_device_computes);
     tcase_add_test(t, a_token_waits_once_a_layer);

@@ -206,7 +206,11 @@ static void random_inputs(struct tiny_model *t, const struct tiny_shape *s,
         w->q = random_matrix(t, s, keys, s->hidden, 0, seed);
         w->k = random_matrix(t, s, keys, s->hidden, 0, seed);
         w->v = random_matrix(t, s, values, s->hidden, 0, seed);
-        w->a = random_matrix(t, s, keys, s->hidden, 0, seed);
+        w->a = random_matrix(t, s, keys, m->a_rank ? m->a_rank : s->hidden, 0, seed);
+        if (m->a_rank)
+            w->a_in = random_matrix(t, s, m->a_rank, s->hidden, 0, seed);
+        if (m->z_rank)
+            w->z_in = random_matrix(t, s, m->z_rank, s->hidden, 0, seed);
     } else {
         w->in = random_matrix(t, s,
                               m->kind == MIXER_SHORT_CONVOLUTION ? 3 * values
@@ -216,7 +220,7 @@ static void random_inputs(struct tiny_model *t, const struct tiny_shape *s,
                               s->hidden, s->bias && m->kind == MIXER_MAMBA2, seed);
     }
     if (m->kind == MIXER_KIMI_DELTA || m->tiled)
-        w->z = random_matrix(t, s, values, s->hidden, 0, seed);
+        w->z = random_matrix(t, s, values, m->z_rank ? m->z_rank : s->hidden, 0, seed);
     if (m->kind == MIXER_KIMI_DELTA || m->kind == MIXER_DELTA_NET)
         w->b = random_matrix(t, s, m->heads * (m->kind == MIXER_DELTA_NET && !m->tiled ? 2 : 1),
                              s->hidden, 0, seed);

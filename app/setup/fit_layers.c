@@ -98,6 +98,8 @@ static void put_ffn(struct strbuf *b, const struct ffn_shape *f)
     else if (f->kind == FFN_ROUTED && f->shared)
         strbuf_printf(b, ", a shared one of %d%s", f->shared_width,
                       f->shared_gate == SHARED_SIGMOID ? " behind a gate" : "");
+    if (f->shared_factor != 0.0f)
+        strbuf_printf(b, " times %g", (double)f->shared_factor);
     strbuf_printf(b, ", %s", shape_activation_word(f->activation));
     strbuf_puts(b, f->bias ? ", biases" : "");
     if (f->experts)
@@ -133,6 +135,8 @@ static void put_layer(struct strbuf *b, const struct layer_shape *s, enum kv_typ
                   : s->norms.before      ? "before and after"
                   : norms_sum(&s->norms) ? "after"
                                          : "after, of outputs");
+    if (s->parallel)
+        strbuf_puts(b, ", of both operators: they are parallel");
     put_state(b, &state);
 }
 

@@ -157,12 +157,16 @@ static int add_norm(struct export *x, enum tensor_role role, int layer,
 enum tensor_role export_role_of(const struct model *m, struct block_id id, enum matrix_part part)
 {
     static const enum tensor_role roles[MATRIX_PARTS] = {
-        [MATRIX_Q] = TENSOR_Q,        [MATRIX_K] = TENSOR_K,           [MATRIX_V] = TENSOR_V,
-        [MATRIX_O] = TENSOR_O,        [MATRIX_GATE] = TENSOR_GATES,    [MATRIX_UP] = TENSOR_UPS,
-        [MATRIX_DOWN] = TENSOR_DOWNS, [MATRIX_HEAD] = TENSOR_HEAD,     [MATRIX_Q_A] = TENSOR_Q_A,
-        [MATRIX_KV_A] = TENSOR_KV_A,  [MATRIX_K_B] = TENSOR_K_B,       [MATRIX_V_B] = TENSOR_V_B,
-        [MATRIX_IN] = TENSOR_MIX_IN,  [MATRIX_Z] = TENSOR_MIX_Z,       [MATRIX_B] = TENSOR_MIX_B,
-        [MATRIX_A] = TENSOR_MIX_A,    [MATRIX_JOIN] = TENSOR_MTP_JOIN,
+        [MATRIX_Q] = TENSOR_Q,           [MATRIX_K] = TENSOR_K,
+        [MATRIX_V] = TENSOR_V,           [MATRIX_O] = TENSOR_O,
+        [MATRIX_GATE] = TENSOR_GATES,    [MATRIX_UP] = TENSOR_UPS,
+        [MATRIX_DOWN] = TENSOR_DOWNS,    [MATRIX_HEAD] = TENSOR_HEAD,
+        [MATRIX_Q_A] = TENSOR_Q_A,       [MATRIX_KV_A] = TENSOR_KV_A,
+        [MATRIX_K_B] = TENSOR_K_B,       [MATRIX_V_B] = TENSOR_V_B,
+        [MATRIX_IN] = TENSOR_MIX_IN,     [MATRIX_Z] = TENSOR_MIX_Z,
+        [MATRIX_B] = TENSOR_MIX_B,       [MATRIX_A] = TENSOR_MIX_A,
+        [MATRIX_JOIN] = TENSOR_MTP_JOIN, [MATRIX_Z_IN] = TENSOR_MIX_Z_IN,
+        [MATRIX_A_IN] = TENSOR_MIX_A_IN,
     };
     const struct ffn_shape *s = &hparams_layer(&m->hp, id.layer)->ffn;
     const struct mixer_shape *mixer = &hparams_layer(&m->hp, id.layer)->mixer;
@@ -482,6 +486,7 @@ static int add_recurrent(struct export *x, int l)
     bool mamba = s->kind == MIXER_MAMBA2, kimi = s->kind == MIXER_KIMI_DELTA;
     int inner = s->heads * s->value_dim;
     const float *a, *dt;
+    float *minus = NULL;
 
     if (export_order_of(x, id, MATRIX_IN, &channels) || export_order_of(x, id, MATRIX_A, &heads) ||
         add_convolution(x, l, &channels))
@@ -491,6 +496,11 @@ static int add_recurrent(struct export *x, int l)
     if (!(a = export_order_vector(x, &heads, w->a, s->heads)) ||
         !(dt = export_order_vector(x, &heads, w->dt_bias, s->heads * (kimi ? s->key_dim : 1))))
         return -1;
+    if (x->family->gguf_minus_decay && !(minus = export_keep(x, (size_t)s->heads * sizeof *minus)))
+        return -1;
+    for (int i = 0; i < s->heads && minus; i++)
+        minus[i] = -a[i];
+    a = minus ? minus : a;
     return add_vector(x, TENSOR_DECAY, l, false, a, s->heads, mamba || kimi) ||
            add_vector(x, TENSOR_DT_BIAS, l, false, dt, s->heads * (kimi ? s->key_dim : 1), 0) ||
            add_vector(x, TENSOR_SKIP, l, false, w->skip, s->heads, 1) ||
@@ -538,7 +548,7 @@ static int add_vectors(struct export *x, int l)
     bool latent = s->mixer.kind == MIXER_MLA;
 
     return add_norm(x, TENSOR_ATTENTION_NORM, l, &w->attention_norm) ||
-           add_norm(x, TENSOR_EXPERT_NORM, l, &w->expert_norm) ||
+           (!s->parallel && add_norm(x, TENSOR_EXPERT_NORM, l, &w->expert_norm)) ||
            add_norm(x, TENSOR_ATTENTION_AFTER, l, &w->attention_after) ||
            add_norm(x, TENSOR_EXPERT_AFTER, l, &w->expert_after) || add_apart(x, l) ||
            add_vector(x, TENSOR_LAYER_SCALE, l, false, w->scale, 1, 0) ||
@@ -592,7 +602,8 @@ static int add_own(struct export *x, struct matrix *embeddings)
 
     return add_norm(x, TENSOR_MTP_EMBEDDING_NORM, 0, &m->mtp.embedding_norm) ||
            add_norm(x, TENSOR_MTP_HIDDEN_NORM, 0, &m->mtp.hidden_norm) ||
-           add_norm(x, TENSOR_MTP_NORM, 0, &m->output_norm) || add_layers(x) ||
+           (has_own(x, TENSOR_MTP_NORM) && add_norm(x, TENSOR_MTP_NORM, 0, &m->output_norm)) ||
+           add_layers(x) ||
            (has_own(x, TENSOR_MTP_EMBEDDINGS) &&
             add_embeddings(x, TENSOR_MTP_EMBEDDINGS, embeddings)) ||
            (has_own(x, TENSOR_MTP_HEAD) && add_matrix(x, TENSOR_MTP_HEAD, 0, &m->head, 1, 0));

@@ -241,6 +241,20 @@ static void put_layer_norm_eps(struct gguf_writer *w, const struct model *m,
         export_put_f32(w, family, "attention.layer_norm_epsilon", (float)v.f);
 }
 
+/* Of families that tell the kind of norm by which of the two there is; and the factor of logits
+ * where it is one. */
+static void put_eps(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    const struct norms_shape *s = &m->hp.common.norms;
+
+    export_put_f32(w, family,
+                   s->kind == NORM_LAYER ? "attention.layer_norm_epsilon"
+                                         : "attention.layer_norm_rms_epsilon",
+                   s->eps);
+    if (m->hp.logit_divisor != 0.0f)
+        export_put_f32(w, family, "logit_scale", (float)(1.0 / (double)m->hp.logit_divisor));
+}
+
 /* The MTP block counts as a layer. */
 static void put_mtp(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
@@ -262,6 +276,7 @@ static void put_hparams(struct gguf_writer *w, const struct model *m, const stru
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
         if ((!latent || !is_among(always[i], heads, sizeof heads / sizeof *heads)) &&
             (!listed || always[i] != heads[0]) &&
+            (!family->gguf_eps || always[i] != offsetof(struct hparams, common.norms.eps)) &&
             (!mtp || always[i] != offsetof(struct hparams, n_layers)))
             put_field(w, family, &m->hp, always[i]);
     if (mtp)
@@ -274,9 +289,11 @@ static void put_hparams(struct gguf_writer *w, const struct model *m, const stru
         put_latent(w, m, family);
     else if (!export_two_heads(m))
         export_put_u32(w, family, "attention.value_length", (uint32_t)m->hp.common.mixer.key_dim);
-    if (!family_gguf_key(family, offsetof(struct hparams, common.norms.eps), key, sizeof key,
-                         &is_float) ||
-        !strstr(key, "rms_epsilon")) /* expected by other readers */
+    if (family->gguf_eps)
+        put_eps(w, m, family);
+    else if (!family_gguf_key(family, offsetof(struct hparams, common.norms.eps), key, sizeof key,
+                              &is_float) ||
+             !strstr(key, "rms_epsilon")) /* expected by other readers */
         export_put_f32(w, family, "attention.layer_norm_rms_epsilon", m->hp.common.norms.eps);
     else
         put_layer_norm_eps(w, m, family);

@@ -21,11 +21,12 @@ static const char *other_mixer(const struct mixer_shape *a, const struct mixer_s
            : a->heads != b->heads || a->kv_heads != b->kv_heads || a->key_dim != b->key_dim ||
                    a->q_rank != b->q_rank || a->kv_rank != b->kv_rank
                ? "heads"
-           : a->rope_dims != b->rope_dims || a->second_rope != b->second_rope ||
-                   (a->kind == MIXER_MLA && a->rope != b->rope)
+           : a->rope_dims != b->rope_dims || (a->rope == ROPE_NONE) != (b->rope == ROPE_NONE) ||
+                   a->second_rope != b->second_rope || (a->kind == MIXER_MLA && a->rope != b->rope)
                ? "rotation"
            : a->value_dim != b->value_dim || a->taps != b->taps || a->groups != b->groups ||
-                   a->state != b->state || !near(a->decay_bound, b->decay_bound)
+                   a->state != b->state || !near(a->decay_bound, b->decay_bound) ||
+                   a->a_rank != b->a_rank || a->z_rank != b->z_rank
                ? "recurrence"
            : (a->kind == MIXER_ATTENTION || a->kind == MIXER_MLA) && !near(scale_of(a), scale_of(b))
                ? "scale of scores"
@@ -52,7 +53,8 @@ static const char *other_ffn(const struct ffn_shape *a, const struct ffn_shape *
 
     return a->kind != b->kind || a->experts != b->experts || a->used != b->used ||
                    a->shared != b->shared || a->shared_width != b->shared_width ||
-                   a->shared_gate != b->shared_gate
+                   a->shared_gate != b->shared_gate ||
+                   !near(shape_shared_factor(a), shape_shared_factor(b))
                ? "feed-forward"
            : a->activation != b->activation || !near(a->limit, b->limit) ? "activation"
            : !a->experts                                                 ? NULL
@@ -94,7 +96,8 @@ int export_same(const struct model *read, const struct model *written, const str
     for (int l = 0; l < a->n_layers; l++) {
         const struct layer_shape *x = hparams_layer(a, l), *y = hparams_layer(b, l);
 
-        if ((what = other_mixer(&x->mixer, &y->mixer)) || (what = other_ffn(&x->ffn, &y->ffn)))
+        if ((what = other_mixer(&x->mixer, &y->mixer)) || (what = other_ffn(&x->ffn, &y->ffn)) ||
+            (what = x->norms.kind != y->norms.kind ? "norms" : NULL))
             return error_set(e, ERR_MODEL,
                              "%s: GGUF files of the family %s cannot say the %s of layer %d", path,
                              family->name, what, l);

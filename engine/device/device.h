@@ -132,11 +132,12 @@ struct imposed_routing {
     int only;                /* 1 + the one layer that it holds for; 0: for all */
 };
 
-/* Optional fused step: norm, router scores, choice. h: the rows of x normed; where
- * shape_normed_rows is 2, `rows` rows with the routed experts' norm, then `rows` with that of the
- * dense part (the shared expert). experts, weights (rows, n_experts_used): the chosen experts, best
- * first, then the shared one if the layer has one. Unused places, where a layer uses fewer than
- * others (shape_used), hold expert -1 and weight 0. */
+/* Optional fused step: norm, router scores, choice. x: the residual stream, of parallel layers as
+ * it was before their mixer. h: its rows normed; where shape_normed_rows is 2, `rows` rows with the
+ * routed experts' norm, then `rows` with that of the dense part (the shared expert). experts,
+ * weights (rows, n_experts_used): the chosen experts, best first, then the shared one if the layer
+ * has one. Unused places, where a layer uses fewer than others (shape_used), hold expert -1 and
+ * weight 0. */
 struct route_job {
     int layer, rows;
     const float *x;

@@ -636,14 +636,15 @@ static int bind_apart(struct binding *b, struct layer_weights *w, int layer, str
 static int bind_norms(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct layer_shape *s = hparams_layer(&b->model->hp, layer);
+    enum tensor_role of_experts = s->parallel ? TENSOR_ATTENTION_NORM : TENSOR_EXPERT_NORM;
     int rc;
 
     if ((s->mixer.kind != MIXER_NONE &&
          (rc = bind_around(b, &w->attention_norm, &w->attention_after, TENSOR_ATTENTION_NORM,
                            TENSOR_ATTENTION_AFTER, layer, e))) ||
         (s->ffn.kind != FFN_NONE &&
-         (rc = bind_around(b, &w->expert_norm, &w->expert_after, TENSOR_EXPERT_NORM,
-                           TENSOR_EXPERT_AFTER, layer, e))) ||
+         (rc = bind_around(b, &w->expert_norm, &w->expert_after, of_experts, TENSOR_EXPERT_AFTER,
+                           layer, e))) ||
         (s->ffn.kind == FFN_DENSE_AND_ROUTED && (rc = bind_apart(b, w, layer, e))))
         return rc;
     return s->scaled ? bind_values(b, &w->scale, TENSOR_LAYER_SCALE, layer, 1, VECTOR_PLAIN, 0, e)
@@ -736,8 +737,11 @@ static int bind_mtp(struct binding *b, struct error *e)
         return rc;
     b->counted = &b->total.router_norms;
     if ((rc = bind_norm(b, &m->mtp.embedding_norm, TENSOR_MTP_EMBEDDING_NORM, 0, e)) ||
-        (rc = bind_norm(b, &m->mtp.hidden_norm, TENSOR_MTP_HIDDEN_NORM, 0, e)) ||
-        (rc = bind_norm(b, &m->output_norm, TENSOR_MTP_NORM, 0, e)))
+        (rc = bind_norm(b, &m->mtp.hidden_norm, TENSOR_MTP_HIDDEN_NORM, 0, e)))
+        return rc;
+    if (!has(b, TENSOR_MTP_NORM) && b->family->mtp_last_norm)
+        m->output_norm = of->output_norm;
+    else if ((rc = bind_norm(b, &m->output_norm, TENSOR_MTP_NORM, 0, e)))
         return rc;
     if (b->family->mtp_normed)
         m->mtp.state_norm = of->output_norm;

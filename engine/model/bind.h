@@ -41,6 +41,7 @@ enum vector_form {
     VECTOR_EXP,       /* in double, rounded once */
     VECTOR_MINUS_EXP, /* the same, negative */
     VECTOR_OVER_ROOT, /* w / sqrt(n), in double, rounded once */
+    VECTOR_SIZE,      /* |w| */
     VECTOR_TURNED     /* (n, turned) as (turned, n) */
 };
 

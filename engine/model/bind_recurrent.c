@@ -35,13 +35,13 @@ static int bind_convolution(struct binding *b, struct recurrent_weights *w, int 
     return bind_bias(b, &w->conv_bias, TENSOR_CONV, layer, channels, e);
 }
 
-/* llama.cpp's converter stores -exp(A_log), for Kimi exp(A_log). */
+/* llama.cpp's converters store -exp(A_log), for Kimi that or exp(A_log). */
 static int bind_decay(struct binding *b, struct recurrent_weights *w, int layer, struct error *e)
 {
     const struct mixer_shape *s = &hparams_layer(&b->model->hp, layer)->mixer;
     bool kimi = s->kind == MIXER_KIMI_DELTA;
     int rc = bind_values(b, &w->a, TENSOR_DECAY, layer, s->heads,
-                         in_gguf(b) ? VECTOR_PLAIN
+                         in_gguf(b) ? (kimi ? VECTOR_SIZE : VECTOR_PLAIN)
                          : kimi     ? VECTOR_EXP
                                     : VECTOR_MINUS_EXP,
                          0, e);
@@ -67,6 +67,18 @@ static int bind_delta_net(struct binding *b, struct layer_weights *w, int layer,
     return a ? bind_plain(b, &w->a, TENSOR_MIX_A, layer, s->heads, hidden, e) : 0;
 }
 
+/* A projection, in two matrices if rank is not 0. */
+static int bind_thin(struct binding *b, struct matrix *in, struct matrix *out,
+                     enum tensor_role role, int layer, int rows, int rank, struct error *e)
+{
+    enum tensor_role first = role == TENSOR_MIX_Z ? TENSOR_MIX_Z_IN : TENSOR_MIX_A_IN;
+    int hidden = b->model->hp.hidden, rc;
+
+    if (rank && (rc = bind_plain(b, in, first, layer, rank, hidden, e)))
+        return rc;
+    return bind_plain(b, out, role, layer, rows, rank ? rank : hidden, e);
+}
+
 static int bind_kimi(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct mixer_shape *s = &hparams_layer(&b->model->hp, layer)->mixer;
@@ -76,10 +88,10 @@ static int bind_kimi(struct binding *b, struct layer_weights *w, int layer, stru
     if ((rc = bind_plain(b, &w->q, TENSOR_Q, layer, keys, hidden, e)) ||
         (rc = bind_plain(b, &w->k, TENSOR_K, layer, keys, hidden, e)) ||
         (rc = bind_plain(b, &w->v, TENSOR_V, layer, values, hidden, e)) ||
-        (rc = bind_plain(b, &w->z, TENSOR_MIX_Z, layer, values, hidden, e)) ||
+        (rc = bind_thin(b, &w->z_in, &w->z, TENSOR_MIX_Z, layer, values, s->z_rank, e)) ||
         (rc = bind_plain(b, &w->b, TENSOR_MIX_B, layer, s->heads, hidden, e)))
         return rc;
-    return bind_plain(b, &w->a, TENSOR_MIX_A, layer, keys, hidden, e);
+    return bind_thin(b, &w->a_in, &w->a, TENSOR_MIX_A, layer, keys, s->a_rank, e);
 }
 
 /* Projections. */

@@ -31,11 +31,13 @@ int model_block_matrices(const struct model *m, struct block_id id,
         all[5] = (struct block_matrix){&l->z, MATRIX_Z};
         all[6] = (struct block_matrix){&l->b, MATRIX_B};
         all[7] = (struct block_matrix){&l->a, MATRIX_A};
-        all[8] = (struct block_matrix){&l->q_a, MATRIX_Q_A};
-        all[9] = (struct block_matrix){&l->kv_a, MATRIX_KV_A};
-        all[10] = (struct block_matrix){&l->k_b, MATRIX_K_B};
-        all[11] = (struct block_matrix){&l->v_b, MATRIX_V_B};
-        n = 12;
+        all[8] = (struct block_matrix){&l->z_in, MATRIX_Z_IN};
+        all[9] = (struct block_matrix){&l->a_in, MATRIX_A_IN};
+        all[10] = (struct block_matrix){&l->q_a, MATRIX_Q_A};
+        all[11] = (struct block_matrix){&l->kv_a, MATRIX_KV_A};
+        all[12] = (struct block_matrix){&l->k_b, MATRIX_K_B};
+        all[13] = (struct block_matrix){&l->v_b, MATRIX_V_B};
+        n = 14;
         if (id.layer == 0)
             all[n++] = (struct block_matrix){&m->mtp.join, MATRIX_JOIN};
     }
@@ -47,9 +49,10 @@ int model_block_matrices(const struct model *m, struct block_id id,
 
 const char *matrix_part_name(enum matrix_part part)
 {
-    static const char *const names[MATRIX_PARTS] = {"q",    "k",    "v",   "o",    "in",  "z",
-                                                    "beta", "a",    "q_a", "kv_a", "k_b", "v_b",
-                                                    "join", "gate", "up",  "down", "head"};
+    static const char *const names[MATRIX_PARTS] = {"q",    "k",    "v",    "o",    "in",
+                                                    "z",    "beta", "a",    "z_in", "a_in",
+                                                    "q_a",  "kv_a", "k_b",  "v_b",  "join",
+                                                    "gate", "up",   "down", "head"};
 
     return names[part];
 }

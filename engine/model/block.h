@@ -30,6 +30,8 @@ enum matrix_part {
     MATRIX_Z,
     MATRIX_B,
     MATRIX_A,
+    MATRIX_Z_IN,
+    MATRIX_A_IN,
     MATRIX_Q_A, /* of MLA */
     MATRIX_KV_A,
     MATRIX_K_B,
@@ -42,7 +44,7 @@ enum matrix_part {
     MATRIX_PARTS
 };
 
-#define BLOCK_MATRICES 13 /* most matrices of a block */
+#define BLOCK_MATRICES 15 /* most matrices of a block */
 
 /* One matrix of a block. Adapters (LoRA) are attached to it by (block, part): matrix.lora. */
 struct block_matrix {

@@ -241,7 +241,7 @@ bool describe_has(const struct describer *d, enum tensor_role role, int layer)
     return family_tensor(d->family, d->f, role, layer, 0, false) != NULL;
 }
 
-static bool numbered(const struct describer *d, const char *name, int number)
+bool describe_numbered(const struct describer *d, const char *name, int number)
 {
     struct meta_value v = family_config(d->f, name);
 
@@ -259,7 +259,7 @@ void describe_latent(struct hparams *hp, struct describer *d)
     struct mixer_shape *m = &hp->common.mixer;
 
     m->key_dim = describe_int(d, "qk_nope_head_dim", 0, 1, 4096) + m->rope_dims;
-    if (!describe_flag(d, "rope_interleave", true))
+    if (m->rope == ROPE_PAIRS && !describe_flag(d, "rope_interleave", true))
         m->rope = ROPE_HALVES;
     if (!m->kv_rank)
         describe_refuse(d, "its config.json does not give kv_lora_rank");
@@ -343,7 +343,7 @@ static bool is_dense(struct describer *d, int layer, int first, int step)
     return layer < first || (layer + 1) % step ||
            describe_listed(d, "mlp_layer_types", layer, "dense") ||
            layer % describe_int(d, "moe_layer_freq", 1, 1, 1024) ||
-           numbered(d, "mlp_only_layers", layer);
+           describe_numbered(d, "mlp_only_layers", layer);
 }
 
 static void describe_ffns(struct hparams *hp, struct describer *d)

@@ -24,6 +24,8 @@ bool describe_flag(struct describer *d, const char *name, bool missing);
 /* Whether a text, or element i of a list of texts, is this word. */
 bool describe_is(struct describer *d, const char *name, const char *word);
 bool describe_listed(struct describer *d, const char *name, int i, const char *word);
+/* Whether a list of config.json has this number. */
+bool describe_numbered(const struct describer *d, const char *name, int number);
 /* Element i of a list of numbers or flags, or a single number that applies to all; `missing` if
  * absent. */
 int describe_int_at(struct describer *d, const char *name, int i, int missing);

@@ -87,6 +87,8 @@ enum tensor_role {
     TENSOR_MIX_Z,
     TENSOR_MIX_B,
     TENSOR_MIX_A,
+    TENSOR_MIX_Z_IN,
+    TENSOR_MIX_A_IN,
     TENSOR_CONV, /* (channels, taps), further dimensions of 1 */
     TENSOR_CONV_Q,
     TENSOR_CONV_K,
@@ -160,6 +162,9 @@ struct family {
      * rope.dimension_sections where config.json has none (4 numbers; NULL: no such key) */
     bool gguf_tiled, gguf_fused;
     bool gguf_qkv; /* in those: q, k and v are one tensor (QKV) */
+    /* in those: the epsilon's name tells the kind of norm, and logit_scale multiplies */
+    bool gguf_eps;
+    bool gguf_minus_decay; /* in those: DECAY is -exp(A_log) also of MIXER_KIMI_DELTA */
     const int *gguf_sections;
     /* the family whose GGUF name is written if it has none of its own; NULL: its own */
     const struct family *exported_as;
@@ -169,6 +174,8 @@ struct family {
      * mtp_normed: its input and output hidden states are after the last norm */
     const char *mtp;
     bool mtp_normed;
+    /* it may lack a last norm: then its model's is used; it sees all keys, and is rotated */
+    bool mtp_last_norm, mtp_sees_all;
     /* In family_mtp's copy: number of its first layer in the file */
     bool is_mtp;
     int first_layer;

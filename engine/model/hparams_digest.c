@@ -6,9 +6,9 @@
 
 #define FIELD(f) digest_add(d, &(f), sizeof(f))
 
-static_assert(sizeof(struct mixer_shape) == 100, "a field of mixer_shape is not hashed");
+static_assert(sizeof(struct mixer_shape) == 108, "a field of mixer_shape is not hashed");
 static_assert(sizeof(struct router_shape) == 32, "a field of router_shape is not hashed");
-static_assert(sizeof(struct ffn_shape) == 72, "a field of ffn_shape is not hashed");
+static_assert(sizeof(struct ffn_shape) == 76, "a field of ffn_shape is not hashed");
 static_assert(sizeof(struct norms_shape) == 12, "a field of norms_shape is not hashed");
 
 static void add_flag(struct digest *d, bool flag)
@@ -49,6 +49,12 @@ static void add_mixer(struct digest *d, const struct mixer_shape *s)
         FIELD(s->gate);
         add_flag(d, s->gate_softplus);
     }
+    if (s->qk_norm_turned)
+        add_flag(d, true);
+    if (s->a_rank || s->z_rank) {
+        FIELD(s->a_rank);
+        FIELD(s->z_rank);
+    }
     if (s->scale_growth != 0.0f) {
         FIELD(s->scale_growth);
         FIELD(s->scale_period);
@@ -80,6 +86,8 @@ static void add_ffn(struct digest *d, const struct ffn_shape *s)
     FIELD(s->activation);
     FIELD(s->limit);
     add_flag(d, s->bias);
+    if (s->shared_factor != 0.0f) /* so that other models keep their numbers */
+        FIELD(s->shared_factor);
     add_router(d, &s->router);
 }
 
@@ -94,6 +102,8 @@ static void add_layer(struct digest *d, const struct layer_shape *s)
     if (s->norms.outputs) /* so that other models keep their numbers */
         add_flag(d, true);
     add_flag(d, s->scaled);
+    if (s->parallel)
+        add_flag(d, true);
 }
 
 /* Divisors of rotary frequencies. */

@@ -298,6 +298,7 @@ static void reform(enum vector_form form, float *x, int64_t n)
     for (int64_t i = 0; i < n && form != VECTOR_PLAIN; i++)
         x[i] = form == VECTOR_ONE_MORE    ? 1.0f + x[i]
                : form == VECTOR_EXP       ? (float)exp((double)x[i])
+               : form == VECTOR_SIZE      ? fabsf(x[i])
                : form == VECTOR_OVER_ROOT ? (float)((double)x[i] / sqrt((double)n))
                                           : (float)-exp((double)x[i]);
 }

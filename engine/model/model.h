@@ -52,6 +52,9 @@ struct layer_weights {
      * then a key head at a time; Mamba 2 all (z, x, B, C, dt). z: gates. b: betas, followed by the
      * decay inputs unless a is separate, a key head at a time. */
     struct matrix in, z, b, a;
+    /* (rank, hidden), where z or a takes the result of it instead of the stream
+     * (mixer_shape.z_rank, a_rank) */
+    struct matrix z_in, a_in;
     struct recurrent_weights recurrent;
     /* MLA has these instead of k and v: (q_rank, hidden), if present, and then q is (heads*key_dim,
      * q_rank); (kv_rank + rope_dims, hidden); and per head (heads*kv_rank, key_dim - rope_dims),

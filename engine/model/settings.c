@@ -33,6 +33,11 @@ static void check_router(const struct hparams *hp, struct describer *d)
     for (int l = 0; l < hp->n_layers; l++) {
         const struct ffn_shape *s = &hparams_layer(hp, l)->ffn;
 
+        if (s->experts && s->router.groups > 1 &&
+            s->used > s->experts / s->router.groups * s->router.groups_used)
+            describe_refuse(d, "a token of layer %d uses %d experts, but %d of %d groups have %d",
+                            l, s->used, s->router.groups_used, s->router.groups,
+                            s->experts / s->router.groups * s->router.groups_used);
         if (s->experts && s->router.kind != ROUTER_SPARSEMIXER)
             describe_only(d, "scoring_func", s->router.kind == ROUTER_SIGMOID ? sigmoid : softmax);
     }

@@ -48,7 +48,8 @@ struct mixer_shape {
     int scale_period;
     bool bias; /* of q, k and v */
     enum qk_norm qk_norm;
-    bool sinks; /* a learned score per head that only enters the softmax's sum */
+    bool qk_norm_turned; /* QK_NORM_HEAD: behind the rotation, not before it (Hunyuan) */
+    bool sinks;          /* a learned score per head that only enters the softmax's sum */
     /* the output times sigmoid of a gate, or softplus of it; MLA: sigmoid of one a head, always */
     bool gated, gate_softplus;
     enum gate_form gate;
@@ -62,8 +63,9 @@ struct mixer_shape {
     float latent_eps;
     /* recurrent kinds: taps of the convolution, groups that share B and C (Mamba2), state width */
     int taps, groups, state;
-    bool tiled;        /* value head h uses key head h mod kv_heads, not h / (heads / kv_heads) */
-    float decay_bound; /* Kimi: of the decay's logarithm; 0: none, softplus as a delta net */
+    bool tiled;         /* value head h uses key head h mod kv_heads, not h / (heads / kv_heads) */
+    float decay_bound;  /* Kimi: of the decay's logarithm; 0: none, softplus as a delta net */
+    int a_rank, z_rank; /* Kimi: decays and gates through a row of so many values; 0: directly */
 };
 
 enum ffn_kind {
@@ -120,6 +122,7 @@ struct ffn_shape {
     int shared;              /* 1: one of shared_width is always used; also in a dense layer */
     int width, shared_width; /* of one routed expert; of the shared one or the dense layer */
     enum shared_gate shared_gate;
+    float shared_factor; /* SHARED_PLAIN: of the shared expert's output; 0: 1 */
     enum activation activation;
     float limit;
     bool bias; /* every matrix has one, the router's too */
@@ -153,7 +156,16 @@ struct layer_shape {
     struct ffn_shape ffn;
     struct norms_shape norms;
     bool scaled; /* the residual stream is multiplied by one number after the layer */
+    /* the feed-forward has the mixer's input, normed by the same norm; the stream is the sum of
+     * both outputs and itself (Wang and Komatsuzaki, GPT-J, 2021; Cohere) */
+    bool parallel;
 };
+
+/* Weight of a shared expert without a gate. */
+static inline float shape_shared_factor(const struct ffn_shape *s)
+{
+    return s->shared_factor != 0.0f ? s->shared_factor : 1.0f;
+}
 
 /* Heads and width of a recurrence's input and output: keys, or B and C. */
 static inline int shape_key_heads(const struct mixer_shape *s)

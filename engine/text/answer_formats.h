@@ -37,7 +37,9 @@
     X("<seed:tool_call>",   "</seed:tool_call>",  PART_TOOL_CALL)                             \
     /* Nemotron Nano 2 */                                                                     \
     X("<TOOLCALL>",         "</TOOLCALL>",        PART_TOOL_CALL)                             \
-    /* Cohere */                                                                              \
+    /* Hunyuan */                                                                             \
+    X("<answer>",           "</answer>",          PART_ANSWER)                                \
+    /* Cohere, North Code */                                                                  \
     X("<|START_THINKING|>", "<|END_THINKING|>",   PART_REASONING)                             \
     X("<|START_ACTION|>",   "<|END_ACTION|>",     PART_TOOL_CALL)                             \
     /* Llama 3 */                                                                             \

@@ -133,6 +133,8 @@ static const char *awaited(const struct answer_parts *p, size_t i)
 {
     if (p->part != PART_ANSWER)
         return i ? NULL : p->close;
+    if (p->close && i-- == 0)
+        return p->close;
     for (size_t k = 0; k < MARKERS; k++)
         if (p->format.known >> k & 1 && i-- == 0)
             return markers[k].open;
@@ -141,7 +143,9 @@ static const char *awaited(const struct answer_parts *p, size_t i)
 
 static void pass_marker(struct answer_parts *p, const char *marker)
 {
-    for (size_t k = 0; k < MARKERS && p->part == PART_ANSWER; k++)
+    bool closes = p->close && strcmp(p->close, marker) == 0;
+
+    for (size_t k = 0; k < MARKERS && p->part == PART_ANSWER && !closes; k++)
         if (strcmp(markers[k].open, marker) == 0) {
             begin(p, markers[k].part, markers[k].close);
             return;

@@ -76,6 +76,9 @@ static const struct row {
                "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" LINES_AND_BLANKS},
      PRE_NFC},
     {"gpt-4o llama4 kanana2 talkie minimax-m2", {O200K}, 0},
+    /* digits in threes from the right, where no letter follows: said of a run's first ones, on
+     * which the others follow */
+    {"tiny_aya cohere2moe", {"(?<!\\d)\\d{1,3}(?=(?:\\d{3})*+\\b)|\\G(?<=\\d)\\d{3}", O200K}, 0},
     {"tekken", {CASED_WORDS("") "|\\p{N}" CASED_SIGNS}, PRE_BOS | PRE_WHOLE},
     {"deepseek-v3 hunyuan-dense joyai-llm hy_v4", {"\\p{N}{1,3}", CJK, DEEPSEEK3}, 0},
     {"afmoe", {DIGITS_FROM_RIGHT, ASIAN, DEEPSEEK3}, 0},

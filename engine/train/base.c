@@ -41,6 +41,7 @@ static const char *missing(const struct layer_shape *s)
 
     return m->kind != MIXER_ATTENTION                       ? "its mixer"
            : m->sinks || m->gated                           ? "its attention's sinks or gates"
+           : m->qk_norm_turned                              ? "the place of its heads' norms"
            : m->scale_growth != 0.0f                        ? "how its scores grow"
            : m->values_are_keys || m->value_norm            ? "how its values are made"
            : m->second_rope || m->rope == ROPE_PROPORTIONAL ? "its rotary embedding"
@@ -50,8 +51,9 @@ static const char *missing(const struct layer_shape *s)
            : f->experts && r->kind == ROUTER_SIGMOID                             ? "its router"
            : f->experts && (r->choice_bias || r->expert_scales || r->groups > 1) ? "its router"
            : !s->norms.before || s->norms.after                                  ? "its norms"
-           : s->scaled                                                           ? "its scale"
-                                                                                 : NULL;
+           : s->parallel || s->ffn.shared_factor != 0.0f ? "its parallel operators"
+           : s->scaled                                   ? "its scale"
+                                                         : NULL;
 }
 
 static int check_layers(const struct model *m, struct error *e)

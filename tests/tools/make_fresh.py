@@ -4,11 +4,12 @@
     make_fresh.py [--to DIR] [--tokens N] [--seed N] [NAME ...]    folders of CONFIGS below (default: all)
 
 Written below --to (default: tests/golden/families): config.json, model.safetensors (BF16, as transformers names its tensors),
-golden.safetensors as make_goldens.py describes it. Matrices are normal with a deviation of 1/sqrt(columns), embeddings of 1 (Gemma: 0.2), norms
+golden.safetensors as make_goldens.py describes it; golden-further.safetensors: mtp_reference.py afterwards. Matrices are normal with a deviation of 1/sqrt(columns), embeddings of 1 (Gemma: 0.2), norms
 lie around 1, biases around 0. A seed is taken by make_goldens.py's rules.
 Needs torch, transformers 5.24, safetensors.
 """
 import argparse
+import copy
 import json
 from pathlib import Path
 
@@ -75,6 +76,19 @@ CONFIGS = {
     "mistral3": dict(TINY, model_type="ministral3", num_key_value_heads=2, rms_norm_eps=1e-6,
                      rope_parameters={"rope_type": "yarn", "type": "yarn", "rope_theta": 5000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
                                       "mscale_all_dim": 1.0, "original_max_position_embeddings": 5, "llama_4_scaling_beta": 0.3}),
+    "cohere2_moe": dict(TINY, model_type="cohere2_moe", num_hidden_layers=3, num_key_value_heads=2, intermediate_size=8, prefix_dense_intermediate_size=24,
+                        num_experts=5, num_experts_per_tok=2, num_shared_experts=1, shared_expert_combination_strategy="average", sliding_window=6,
+                        expert_selection_fn="sigmoid", norm_topk_prob=True, layer_norm_eps=1e-5, logit_scale=0.5, prefix_dense_sliding_window_pattern=1,
+                        layer_types=["full_attention", "sliding_attention", "full_attention"], mlp_layer_types=["dense", "sparse", "sparse"],
+                        rope_theta=5000.0, num_nextn_predict_layers=1),
+    "kimi_linear": dict({k: v for k, v in TINY.items() if k not in ("head_dim", "max_position_embeddings")}, model_type="kimi_linear", model_max_length=256,
+                        num_key_value_heads=4, intermediate_size=24, moe_intermediate_size=8, num_experts=5, num_experts_per_token=2, num_shared_experts=1,
+                        first_k_dense_replace=1, kv_lora_rank=16, qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=16, q_lora_rank=None,
+                        num_expert_group=1, topk_group=1, moe_renormalize=True, routed_scaling_factor=1.6, moe_router_activation_func="sigmoid",
+                        mla_use_nope=True, rms_norm_eps=1e-5,
+                        linear_attn_config=dict(head_dim=8, num_heads=4, short_conv_kernel_size=4, kda_layers=[1], full_attn_layers=[2])),
+    "hunyuan_v1_moe": dict(TINY, model_type="hunyuan_v1_moe", num_key_value_heads=2, intermediate_size=8, num_experts=5, moe_topk=2, num_shared_expert=1,
+                           rms_norm_eps=1e-5, rope_parameters={"rope_type": "dynamic", "rope_theta": 1000.0, "alpha": 20.0, "factor": 1.0}),
     "gemma3": dict(TINY, model_type="gemma3_text", num_hidden_layers=4, sliding_window=6, tie_word_embeddings=True, rms_norm_eps=1e-6,
                    layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
                    query_pre_attn_scalar=8, hidden_activation="gelu_pytorch_tanh",
@@ -89,7 +103,9 @@ def draw(model, seed):
         if not p.is_floating_point():
             continue
         x = torch.randn(p.shape, generator=g)
-        if p.dim() == 1:
+        if name.endswith(("A_log", "conv1d.weight")):  # decays of exp(-exp(..)), taps of whatever sign
+            x = 0.5 * x
+        elif p.dim() == 1:
             gemma = model.config.model_type.startswith("gemma")  # 1 + w; widely: its tied head would repeat each token
             x = 0.1 * x if "bias" in name else x if gemma else 0.2 * x + 1
         elif "embed" not in name:
@@ -97,6 +113,18 @@ def draw(model, seed):
         elif model.config.model_type.startswith("gemma"):  # scaled by the width's root, and the head too
             x = 0.2 * x
         p.copy_(x.bfloat16().float())
+
+
+def add_further(to, config, seed):
+    """A block that predicts further tokens, which the official code of cohere2_moe leaves out: a layer like its last, without a norm of its own."""
+    weights, n = load_file(to / "model.safetensors"), config["num_hidden_layers"]
+    g, hidden, last = torch.Generator().manual_seed(seed + 1000), config["hidden_size"], f"model.layers.{n - 1}."
+    shapes = {k.replace(last, f"model.layers.{n}."): tuple(v.shape) for k, v in weights.items() if k.startswith(last)}
+    shapes |= {f"model.layers.{n}.{k}.weight": s for k, s in (("enorm", (hidden,)), ("hnorm", (hidden,)), ("eh_proj", (hidden, 2 * hidden)))}
+    for name, shape in shapes.items():
+        x = torch.randn(shape, generator=g)
+        weights[name] = (0.2 * x + 1 if len(shape) == 1 else x / shape[-1] ** 0.5 * 1.5).bfloat16()
+    save_file(weights, to / "model.safetensors", metadata={"format": "pt"})
 
 
 def rename_deepseek(to):
@@ -118,21 +146,23 @@ def save(model, config, to):
     (to / "config.json").write_text(json.dumps(dict(config, architectures=[type(model).__name__], torch_dtype="bfloat16"), indent=1) + "\n")
 
 
-def typed(numbers):
-    keep = ("input_ids", "logits", "greedy", "experts", "weights", "moe_layers")
+def typed(numbers, further):
+    keep = ("input_ids", "logits", "greedy", "experts", "weights", "moe_layers") + ("prenorm",) * bool(further)
     return {k: (v.float() if v.is_floating_point() else v.int()).contiguous() for k, v in numbers.items() if k in keep}
 
 
 def make(name, to, tokens, first, **changes):
-    config = dict(CONFIGS[name], **changes)
+    config = copy.deepcopy(dict(CONFIGS[name], **changes))
     for seed in range(first, first + 300):
         torch.manual_seed(seed)
         like = make_goldens.deepseek_config(config) if name == "deepseek" else config
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**like), dtype=torch.float32, attn_implementation="eager")
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**copy.deepcopy(like)), dtype=torch.float32, attn_implementation="eager")
         draw(model, seed)
         save(model, config, to)
         if name == "deepseek":
             rename_deepseek(to)
+        if config.get("num_nextn_predict_layers"):
+            add_further(to, config, seed)
         model = make_goldens.load(to)
         ids = torch.randint(5, config["vocab_size"], (tokens,), generator=torch.Generator().manual_seed(seed))
         out, gap = make_goldens.numbers(model, ids, 12)
@@ -145,7 +175,7 @@ def make(name, to, tokens, first, **changes):
             break
     else:
         raise SystemExit(f"{name}: no seed is far enough from ties")
-    save_file(typed(out), to / "golden.safetensors")
+    save_file(typed(out, config.get("num_nextn_predict_layers")), to / "golden.safetensors")
     size = sum(f.stat().st_size for f in to.iterdir())
     print(json.dumps({"name": name, "seed": seed, "bytes": size, "std": round(float(out["logits"].std()), 2), "gap": round(gap, 3),
                       "f64": float((out["logits"] - double["logits"]).abs().max())}), flush=True)

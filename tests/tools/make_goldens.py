@@ -321,7 +321,7 @@ class Watch:
         self.logits, self.experts, self.stream, self.hooks = {}, {}, [], []
         for name, part in model.named_modules():
             kind, layer = type(part).__name__, re.search(r"layers\.(\d+)\.", name)
-            if layer and re.search(r"Top[kK]Router$|TextRouter$|ChoiceRouter$", kind):
+            if layer and re.search(r"Top[kK]Router$|TextRouter$|ChoiceRouter$|MoEV1Gate$", kind):
                 self.hooks.append(part.register_forward_pre_hook(self.router(int(layer[1]), part)))
             elif layer and kind.endswith("Experts"):
                 self.hooks.append(part.register_forward_pre_hook(self.chosen(int(layer[1])), with_kwargs=True))
@@ -345,8 +345,8 @@ class Watch:
                 x = part.norm(x) * part.scale * part.scalar_root_size
                 self.logits[layer] = part.proj(x).detach()
                 return
-            if hasattr(part, "gate"):  # afmoe
-                self.logits[layer] = part.gate(x).detach()
+            if hasattr(part, "gate") or hasattr(part, "wg"):  # afmoe, hunyuan
+                self.logits[layer] = (part.gate if hasattr(part, "gate") else part.wg)(x).detach()
                 return
             self.logits[layer] = torch.nn.functional.linear(x.to(part.weight.dtype), part.weight, getattr(part, "bias", None)).detach()
         return hook
@@ -417,6 +417,8 @@ def numbers(model, ids, n_greedy):
         if weights.shape != experts.shape:  # (T, E), zero where not chosen
             weights = weights.gather(-1, experts)
         weights = weights * getattr(model.config, "moe_routed_scaling_factor", 1.0)  # laguna: behind the experts
+        if model.config.model_type == "cohere2_moe" and model.config.num_shared_experts and model.config.shared_expert_combination_strategy == "average":
+            weights = weights / 2  # behind the experts
         order = weights.argsort(dim=-1, descending=True, stable=True)
         if model.config.model_type == "phimoe":  # expert 1 first
             order = torch.arange(2).expand_as(experts)

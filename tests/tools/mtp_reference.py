@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The blocks that predict further tokens, in plain numpy (float64): DeepSeek-V3's, GLM-4.5's, Qwen3.5's.
+"""The blocks that predict further tokens, in plain numpy (float64): DeepSeek-V3's, GLM-4.5's, Qwen3.5's, Cohere 2 MoE's.
 
     mtp_reference.py FOLDER [--out FILE.safetensors] [--complete]
 
 FOLDER holds config.json, model.safetensors with such a block, and golden.safetensors with what the model's official code makes of
 `input_ids`: `prenorm`, the residual stream behind the last layer. Of these the block is computed from its definition
-(arXiv:2412.19437, section 2.2; Qwen's differs in that it meets, and hands on, states behind the last norm):
+(arXiv:2412.19437, section 2.2; Qwen's and Cohere's differ in that they meet, and hand on, states behind the last norm; Cohere's layer is parallel
+and may lack a last norm, by llama.cpp's src/models/cohere2moe.cpp):
 
     h'(i) = layer(join [norm(embedding of token i+1) ; norm(h(i))]),   logits of token i+2 = head(norm(h'(i)))
 
@@ -135,20 +136,27 @@ class Block:
     def __init__(self, c, w):
         self.w, self.c, self.qwen = w, c, "mtp.fc.weight" in w
         self.one = 1.0 if self.qwen else 0.0          # norms' weights are what is added to 1
-        self.eps = c["rms_norm_eps"]
+        self.cohere = c["model_type"] == "cohere2_moe"
+        self.eps = c.get("rms_norm_eps") or c["layer_norm_eps"]
         self.at = "mtp.layers.0." if self.qwen else "model.layers.%d." % c["num_hidden_layers"]
         self.parts = (["mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden", "mtp.fc", "mtp.norm"] if self.qwen else
                       [self.at + n for n in ("enorm", "hnorm", "eh_proj", "shared_head.norm")])
+        if self.parts[3] + ".weight" not in w:
+            self.parts[3] = "model.norm"
         whole = "model.language_model." if "model.language_model.norm.weight" in w else "model."
         self.embeddings = w.get(self.at + "embed_tokens.weight", w[whole + "embed_tokens.weight"])
         self.head = w.get(self.at + "shared_head.head.weight", w["lm_head.weight"])
         self.last_norm = w[whole + "norm.weight"]
 
     def norm(self, x, name):
+        if self.cohere:
+            x = x - x.mean(-1, keepdims=True)
         return rms(x, self.w[name + ".weight"] + self.one, self.eps)
 
     def state(self, prenorm):
         """What it is given of the model."""
+        if self.cohere:
+            return self.norm(prenorm, "model.norm")
         return rms(prenorm, self.last_norm + self.one, self.eps) if self.qwen else prenorm
 
     def mat(self, x, name):
@@ -172,14 +180,14 @@ class Block:
 
     def heads(self, x):
         c, t, h, dim = self.c, len(x), self.c["num_attention_heads"], self.c["head_dim"]
-        turned = int(dim * c["partial_rotary_factor"])
+        turned = int(dim * c.get("partial_rotary_factor", 1.0))
         inv, factor, _ = frequencies(c, turned)
         q = self.mat(x, "self_attn.q_proj").reshape(t, h, -1)
         k, v = (self.mat(x, "self_attn.%s_proj" % n).reshape(t, c["num_key_value_heads"], dim) for n in "kv")
         q, gate = q[..., :dim], q[..., dim:]
         if self.at + "self_attn.q_norm.weight" in self.w:
             q, k = self.norm(q, self.at + "self_attn.q_norm"), self.norm(k, self.at + "self_attn.k_norm")
-        q, k = (np.concatenate([rotate(y[..., :turned], inv, factor, False), y[..., turned:]], -1) for y in (q, k))
+        q, k = (np.concatenate([rotate(y[..., :turned], inv, factor, self.cohere), y[..., turned:]], -1) for y in (q, k))
         out = attend(q, k, v, dim ** -0.5)
         return self.mat(out * sigmoid(gate.reshape(t, -1)) if gate.size else out, "self_attn.o_proj")
 
@@ -192,6 +200,8 @@ class Block:
         used = c["num_experts_per_tok"]
         if self.qwen:
             scores = biased = softmax(scores)
+        elif self.cohere:
+            scores = biased = sigmoid(scores)
         else:
             scores = sigmoid(scores)
             biased = scores + self.w[self.at + "mlp.gate.e_score_correction_bias"]
@@ -211,12 +221,17 @@ class Block:
         out = sum(weights[:, e:e + 1] * self.expert(x, "mlp.experts.%d" % e) for e in range(weights.shape[1]))
         if self.qwen:
             return out + sigmoid(self.mat(x, "mlp.shared_expert_gate")) * self.expert(x, "mlp.shared_expert")
-        return out + self.expert(x, "mlp.shared_experts")
+        return (out + self.expert(x, "mlp.shared_experts")) / (2 if self.cohere else 1)
 
     def run(self, tokens, states):
         """Logits and states of all rows."""
+        c = self.c
         join = self.w[self.parts[2] + ".weight"]
         x = np.concatenate([self.norm(self.embeddings[tokens], self.parts[0]), self.norm(states, self.parts[1])], -1) @ join.T
+        if self.cohere:
+            n = self.norm(x, self.at + "input_layernorm")
+            normed = self.norm(x + self.heads(n) + self.feed_forward(n), self.parts[3])
+            return normed @ self.head.T * c["logit_scale"], normed
         x = x + (self.latent if "kv_lora_rank" in self.c else self.heads)(self.norm(x, self.at + "input_layernorm"))
         x = x + self.feed_forward(self.norm(x, self.at + "post_attention_layernorm"))
         normed = self.norm(x, self.parts[3])

@@ -18,6 +18,8 @@ static const char *mixer_lacks(const struct mixer_shape *s, const struct mixer_s
         return "attention sinks";
     if (s->gated)
         return "gated attention";
+    if (s->qk_norm_turned)
+        return "norms behind the rotation";
     if (s->scale_growth != 0.0f)
         return "scores that grow with the position";
     if (s->values_are_keys || s->value_norm)
@@ -48,6 +50,13 @@ static const char *ffn_lacks(const struct ffn_shape *s, bool microsoft)
                : NULL;
 }
 
+static const char *layer_lacks(const struct layer_shape *s)
+{
+    return s->parallel                    ? "operators beside each other"
+           : s->ffn.shared_factor != 0.0f ? "a factor of the shared expert"
+                                          : NULL;
+}
+
 static const char *model_lacks(const struct hparams *hp)
 {
     return hp->original_context  ? "longrope (tables chosen by the length)"
@@ -67,6 +76,7 @@ int network_possible(const struct hparams *hp, bool microsoft, struct error *e)
 
         lack = mixer_lacks(&s->mixer, &hp->common.mixer);
         lack = lack ? lack : ffn_lacks(&s->ffn, microsoft);
+        lack = lack ? lack : layer_lacks(s);
         lack = lack ? lack : s->scaled ? "a scale of the layer" : NULL;
         if (lack)
             return error_set(e, ERR_MODEL, "layer %d has %s, which ONNX export does not write", l,

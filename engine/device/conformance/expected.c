@@ -123,13 +123,22 @@ static int project(struct expected *x, const struct attention_job *j, int row)
     for (int h = 0; h < s->kv_heads && s->value_norm; h++)
         reference_rms(v + h * dim, NULL, dim, shape->norms.eps, v + h * dim);
     part_gates(x, s, row);
-    norm_heads(shape, w->q_norm, x->q, s->heads);
-    norm_heads(shape, w->k_norm, k, s->kv_heads);
+    if (!s->qk_norm_turned) {
+        norm_heads(shape, w->q_norm, x->q, s->heads);
+        norm_heads(shape, w->k_norm, k, s->kv_heads);
+    }
     for (int h = 0; h < s->heads; h++)
-        reference_rotate(x->q + h * dim, s, cos, sin, shape_score_scale_at(s, pos),
+        reference_rotate(x->q + h * dim, s, cos, sin,
+                         s->qk_norm_turned ? 1.0f : shape_score_scale_at(s, pos),
                          queries + h * dim);
+    if (s->qk_norm_turned)
+        norm_heads(shape, w->q_norm, queries, s->heads);
+    for (int i = 0; i < s->heads * dim && s->qk_norm_turned; i++)
+        queries[i] = queries[i] * shape_score_scale_at(s, pos);
     for (int h = 0; h < s->kv_heads; h++) {
         reference_rotate(k + h * dim, s, cos, sin, 1.0f, turned);
+        if (s->qk_norm_turned)
+            norm_heads(shape, w->k_norm, turned, 1);
         reference_cache_set(&x->cache[j->layer], pos, 0, h * dim, turned, dim);
         reference_cache_set(&x->cache[j->layer], pos, 1, h * dim, v + h * dim, dim);
     }
@@ -158,10 +167,12 @@ static int project_latent(struct expected *x, const struct attention_job *j, int
     const struct hparams *hp = &x->config->model->hp;
     const struct layer_weights *w = &x->config->model->layers[j->layer];
     const struct layer_shape *shape = shape_of(x, j->layer);
-    const struct mixer_shape *s = &shape->mixer, turn = {.rope = s->rope,
-                                                         .key_dim = s->rope_dims,
-                                                         .rope_dims = s->rope_dims};
-    int rank = s->kv_rank, dims = rank + s->rope_dims, half = s->rope_dims / 2, pos = j->pos + row;
+    const struct mixer_shape *s = &shape->mixer,
+                             turn = {.rope = s->rope,
+                                     .key_dim = s->rope_dims,
+                                     .rope_dims = s->rope == ROPE_NONE ? 0 : s->rope_dims};
+    int rank = s->kv_rank, dims = rank + s->rope_dims, half = turn.rope_dims / 2,
+        pos = j->pos + row;
     const float *cos = x->config->rope_cos[0] + (size_t)pos * (size_t)half;
     const float *sin = x->config->rope_sin[0] + (size_t)pos * (size_t)half;
     float *queries = x->queries + (size_t)row * (size_t)(s->heads * dims), *kv = x->kv;
@@ -392,9 +403,12 @@ static int one_layer(struct expected *x, const struct layers_job *j, int layer, 
 
     if (expected_attention(x, &attention) < 0)
         return ERR_MEMORY;
+    if (shape_of(x, layer)->parallel)
+        expected_route(x, &route);
     for (size_t i = 0; i < count; i++)
         j->x[i] = becomes(x, layer) ? y[i] : j->x[i] + y[i];
-    expected_route(x, &route);
+    if (!shape_of(x, layer)->parallel)
+        expected_route(x, &route);
     for (int i = 0; i < n; i++) {
         struct expert_group g = {route.experts[i], i, 1};
         struct experts_job one = {layer, j->rows, h, 1, &g, row, slot, out, NULL};

@@ -142,7 +142,7 @@ void reference_route(const struct model *m, int layer, const float *h, float *sc
         experts[n] = s->experts;
         weights[n++] = s->shared_gate == SHARED_SIGMOID
                            ? num_sigmoid(num_dot(w->shared_router, h, hidden))
-                           : 1.0f;
+                           : shape_shared_factor(s);
     }
     for (; n < m->hp.n_experts_used; n++) {
         experts[n] = -1;

@@ -196,7 +196,8 @@ struct cpu_device {
     struct act_block *act;      /* max_rows * used rows of the widest input */
     struct act_block *act_down; /* max_rows * used rows of expert_ffn */
     float *normed;              /* shape_normed_rows at most x max_rows x hidden */
-    float *added;               /* max_rows x hidden: input of a norm after its operator */
+    float *added;               /* max_rows x hidden: input of a norm after its operator; or the
+                                 * stream before the mixer of a parallel layer */
     float *ones;                /* weights of a norm without any: of a head's values */
     float *mixed;               /* max_rows x columns of a recurrent mixer's row */
     float *gathered;            /* max_rows * used x hidden, float experts */
@@ -558,11 +559,12 @@ void route_row(const struct cpu_device *d, int layer, int row,
  * the norms and the scale after it. */
 void combine_row(const struct cpu_device *d, int tid, int layer, const float *out, ptrdiff_t stride,
                  const float *weights, float *x);
-/* One row through the expert half of a layer: norm, routing, experts, combination into x. */
-void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *experts,
-                     float *weights);
-void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts,
-                       float *weights);
+/* One row through the expert half of a layer: norm, routing, experts, combination into x. seen: the
+ * stream that they see: x, but for parallel layers (layer_shape.parallel). */
+void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen, float *x,
+                     int *experts, float *weights);
+void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, const float *seen,
+                       float *x, int *experts, float *weights);
 /* multiplications of so many entries of a layer's experts, of which a token has shape_used */
 double experts_work(const struct cpu_device *d, int layer, int entries);
 

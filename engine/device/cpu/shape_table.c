@@ -159,6 +159,8 @@ void tune_shapes(const struct model *m, struct tune *out)
                                         [MATRIX_Z] = s->kind == MIXER_ATTENTION ? values : CPU_WIDE,
                                         [MATRIX_B] = CPU_WIDE,
                                         [MATRIX_A] = CPU_WIDE,
+                                        [MATRIX_Z_IN] = CPU_WIDE,
+                                        [MATRIX_A_IN] = CPU_WIDE,
                                         [MATRIX_Q_A] = CPU_WIDE,
                                         [MATRIX_KV_A] = CPU_WIDE,
                                         [MATRIX_K_B] = s->kv_rank,

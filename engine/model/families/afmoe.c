@@ -55,6 +55,9 @@ static void layers(struct hparams *hp, struct describer *d)
 
     describe_only(d, "score_func", scores);
     describe_only_number(d, "n_group", 1.0);
+    if (!describe_is_gguf(d) && !describe_flag(d, "route_norm", true))
+        describe_refuse(d,
+                        "route_norm of its config.json is false, which its official code ignores");
     if (describe_is_gguf(d) || describe_flag(d, "mup_enabled", false))
         hp->embedding_scale = sqrtf((float)hp->hidden);
     (void)describe_per_layer(d, hp, "layer_types");

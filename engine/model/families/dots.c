@@ -99,6 +99,9 @@ static void hy_layers(struct hparams *hp, struct describer *d)
     if (!describe_flag(d, "qk_norm", true) || !describe_flag(d, "moe_router_use_sigmoid", true))
         describe_refuse(d, "qk_norm or moe_router_use_sigmoid of its config.json is false, which "
                            "is not computed for hy_v3");
+    if (!describe_is_gguf(d) && !describe_flag(d, "route_norm", true))
+        describe_refuse(d,
+                        "route_norm of its config.json is false, which its official code ignores");
     (void)describe_per_layer(d, hp, "mlp_layer_types");
 }
 

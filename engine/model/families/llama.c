@@ -109,8 +109,14 @@ static const char *const minimax_stops[] = {"[e~[", NULL};
 static void minimax_layers(struct hparams *hp, struct describer *d)
 {
     static const char *const whole[] = {"per_layer", NULL};
+    float part = describe_float(d, "rope_parameters.partial_rotary_factor", 0.0f);
+    int dims = (int)((double)hp->common.mixer.key_dim * (double)part);
 
-    (void)hp;
+    if (!describe_is_gguf(d) && part > 0.0f && dims != hp->common.mixer.rope_dims)
+        describe_refuse(d,
+                        "rotary_dim of its config.json is %d, but its partial_rotary_factor "
+                        "rotates %d values of a head",
+                        hp->common.mixer.rope_dims, dims);
     describe_only(d, "qk_norm_type", whole);
     if (!describe_flag(d, "use_qk_norm", true) || !describe_flag(d, "use_routing_bias", true))
         describe_refuse(d, "use_qk_norm or use_routing_bias of its config.json is false, which is "

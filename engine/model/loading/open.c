@@ -165,6 +165,11 @@ static int describe_mtp(struct model *m, struct binding *b, struct error *e)
         like--;
     if (m->hp.layers)
         m->hp.layers[0] = m->hp.layers[like];
+    if (m->hp.layers && b->mtp.mtp_sees_all) {
+        m->hp.layers[0].mixer.window = 0;
+        m->hp.layers[0].mixer.rope = m->hp.common.mixer.rope;
+        m->hp.layers[0].mixer.rope_dims = m->hp.common.mixer.rope_dims;
+    }
     m->hp.n_layers = 1;
     hparams_count(&m->hp);
     b->family = &b->mtp;

@@ -478,8 +478,8 @@ static void add_deferred(struct forward *f)
 }
 
 /* Defers the least-weighted experts of the CPU's groups in this layer. Only if the next layer's
- * attention runs on another device meanwhile. Never if a norm or a scale follows the sum: it would
- * miss what is added later. */
+ * attention runs on another device meanwhile. Never if a norm or a scale follows the sum, or if the
+ * next layer's experts see the stream before that: they would miss what is added later. */
 static void choose_deferred(struct forward *f, int layer, const float *weights)
 {
     const struct hparams *hp = &f->model->hp;
@@ -488,7 +488,7 @@ static void choose_deferred(struct forward *f, int layer, const float *weights)
     f->deferred.n = 0;
     if (!f->defer || f->tap || f->rows != 1 || f->model->cache || layer + 1 >= hp->n_layers ||
         hparams_layer(hp, layer)->norms.after || hparams_layer(hp, layer)->scaled ||
-        f->plan->attention[layer + 1] == 0 ||
+        hparams_layer(hp, layer + 1)->parallel || f->plan->attention[layer + 1] == 0 ||
         (f->fused_device[layer + 1] != PLAN_NO_DEVICE && !trace_active(f->trace)))
         return;
     while (f->deferred.n < f->defer && f->deferred.n < FORWARD_DEFERRED && f->n_groups[0] > 0) {
@@ -880,10 +880,12 @@ static int run_experts(struct forward *f, int layer, struct error *e)
 
 void blocks_add_mixer(struct forward *f, int layer)
 {
-    const struct norms_shape *norms = &hparams_layer(&f->model->hp, layer)->norms;
-    bool becomes = norms_sum(norms);
+    const struct layer_shape *s = hparams_layer(&f->model->hp, layer);
+    bool becomes = norms_sum(&s->norms);
     size_t n = (size_t)f->rows * (size_t)f->model->hp.hidden;
 
+    if (s->parallel) /* what the layer's experts see */
+        memcpy(f->x_before, f->x, n * sizeof *f->x);
     for (size_t i = 0; i < n; i++)
         f->x[i] = becomes ? f->y[i] : f->x[i] + f->y[i];
 }
@@ -966,7 +968,7 @@ int blocks_route(struct forward *f, int layer, struct error *e)
                               .rows = f->rows,
                               .spans = f->spans,
                               .n_spans = f->n_spans,
-                              .x = f->x,
+                              .x = hparams_layer(hp, layer)->parallel ? f->x_before : f->x,
                               .h = f->h,
                               .scores = f->kept_scores ? f->kept_scores + (size_t)layer * scores
                                                        : f->scores,

@@ -102,6 +102,7 @@ static void cut_rows(const struct forward *pass, struct forward *f, int row0, in
     }
     f->strengths = pass->strengths + at;
     f->x = pass->x + at * hidden;
+    f->x_before = pass->x_before + at * hidden;
     f->y = pass->y + at * hidden;
     f->h = pass->h + at * hidden * (size_t)blocks_normed_rows(hp);
     f->scores = pass->scores + at * (size_t)hp->n_experts;

@@ -94,7 +94,8 @@ struct forward {
     uint8_t *ran_on;
 
     /* activations, (max_rows, ...) */
-    float *x, *x_before, *y, *h; /* hidden each; x_before: x as it was before a fused job */
+    float *x, *x_before, *y, *h; /* hidden each; x_before: x as it was before a fused
+                                  * job, or before the mixer of a parallel layer */
     float *scores;               /* n_experts */
     float *out;                  /* (used, rows, hidden) */
     int *row, *slot;             /* rows * used entries, sorted by expert */

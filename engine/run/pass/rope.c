@@ -68,6 +68,12 @@ void rope_reach(struct rope *r, int end)
     r->filled = to;
 }
 
+/* None if no layer is rotated, where latent attention still has values apart. */
+static int first_pairs(const struct hparams *hp)
+{
+    return hp->common.mixer.rope == ROPE_NONE ? 0 : hp->common.mixer.rope_dims / 2;
+}
+
 int rope_variants(const struct hparams *hp, int context)
 {
     return hp->original_context && context > hp->original_context ? ROPE_VARIANTS : 1;
@@ -76,7 +82,7 @@ int rope_variants(const struct hparams *hp, int context)
 size_t rope_footprint(const struct hparams *hp, int context)
 {
     return 2 * (size_t)context * sizeof(float) *
-           ((size_t)rope_variants(hp, context) * (size_t)(hp->common.mixer.rope_dims / 2) +
+           ((size_t)rope_variants(hp, context) * (size_t)first_pairs(hp) +
             (size_t)second_pairs(hp));
 }
 
@@ -97,7 +103,7 @@ int rope_init(struct rope *r, const struct hparams *hp, int context, struct erro
     memset(r, 0, sizeof *r);
     r->hp = hp;
     r->context = context;
-    r->pairs = hp->common.mixer.rope_dims / 2;
+    r->pairs = first_pairs(hp);
     r->original_context = hp->original_context;
     for (int v = 0; v < variants && there; v++)
         there = take(r, &r->cos[v], r->pairs) && take(r, &r->sin[v], r->pairs);

@@ -129,6 +129,7 @@ static struct attention_widths widest(const struct cpu_device *d)
 
         w.outputs = max_size(w.outputs, heads * values);
         w.mixed = max_size(w.mixed, (size_t)recurrent_width(d, l));
+        w.outputs = max_size(w.outputs, (size_t)(m->a_rank + m->z_rank));
         if (m->kind == MIXER_NONE || shape_recurrent(m))
             continue;
         w.queries = max_size(w.queries, heads * keys);
@@ -166,7 +167,7 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
 
     for (int l = 0; l < hp->n_layers; l++) {
         normed = max_size(normed, (size_t)shape_normed_rows(shape_of(d, l)));
-        after |= shape_of(d, l)->norms.after;
+        after |= shape_of(d, l)->norms.after || shape_of(d, l)->parallel;
     }
     d->threads = arena_take(c, (size_t)d->n_threads, sizeof *d->threads);
     d->router = arena_take(c, (size_t)hp->n_layers, sizeof *d->router);
@@ -876,6 +877,18 @@ static int cpu_cap(struct device *device, float *logits, size_t n, struct error 
     return 0;
 }
 
+/* Keeps the stream that the mixer of a parallel layer adds to: the experts see it as it was. */
+static const float *keep_phase(struct cpu_device *d, int tid, int rows, const float *x)
+{
+    size_t hidden = (size_t)d->model->hp.hidden;
+
+    phase_open(d, tid, rows);
+    for (int t; (t = phase_take(d, tid, 1)) < rows;)
+        memcpy(d->added + (size_t)t * hidden, x + (size_t)t * hidden, hidden * sizeof *x);
+    phase_end(d, tid);
+    return d->added;
+}
+
 static void layers_region(void *ctx, int tid, int n)
 {
     struct cpu_device *d = ctx;
@@ -885,15 +898,18 @@ static void layers_region(void *ctx, int tid, int n)
     for (int l = j->first; l < j->last; l++) {
         int *experts = j->experts + (size_t)(l - j->first) * (size_t)(j->rows * used);
         float *weights = j->weights + (size_t)(l - j->first) * (size_t)(j->rows * used);
+        const float *seen = j->x;
 
+        if (shape_of(d, l)->parallel)
+            seen = keep_phase(d, tid, j->rows, j->x);
         if (shape_of(d, l)->mixer.kind != MIXER_NONE)
             mixer_phases(d, tid, l, j->rows, j->x, NULL, j->x);
         if (shape_of(d, l)->ffn.kind == FFN_NONE)
             continue;
         if (j->rows == 1)
-            experts_one_row(d, tid, l, j->x, experts, weights);
+            experts_one_row(d, tid, l, seen, j->x, experts, weights);
         else
-            experts_many_rows(d, tid, l, j->rows, j->x, experts, weights);
+            experts_many_rows(d, tid, l, j->rows, seen, j->x, experts, weights);
     }
 }
 

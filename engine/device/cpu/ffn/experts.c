@@ -146,7 +146,8 @@ static void choose(const struct cpu_device *d, int layer, int place,
     }
     if (s->shared) {
         experts[n] = s->experts;
-        weights[n++] = s->shared_gate == SHARED_SIGMOID ? num_sigmoid(scores[s->experts]) : 1.0f;
+        weights[n++] = s->shared_gate == SHARED_SIGMOID ? num_sigmoid(scores[s->experts])
+                                                        : shape_shared_factor(s);
     }
     for (; n < stride; n++) {
         experts[n] = -1;
@@ -467,8 +468,8 @@ static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int 
         memcpy(down_row + r0, gate, (size_t)n * sizeof(float));
 }
 
-void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *experts,
-                     float *weights)
+void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen, float *x,
+                     int *experts, float *weights)
 {
     const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
     int hidden = d->model->hp.hidden, rows = d->gate_piece[layer] * CPU_UNIT,
@@ -487,7 +488,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, float *x, int *ex
         size_t slot = (size_t)gate_task(d->by_unit, task, units, shape->used).slot;
 
         if (!ready)
-            route_one(d, s, layer, x);
+            route_one(d, s, layer, seen);
         ready = true;
         if (task == 0) {
             memcpy(d->one_experts, s->experts, (size_t)used * sizeof *experts);
@@ -577,8 +578,8 @@ static bool only_panels(const struct cpu_device *d, int layer)
 _Static_assert(2 * sizeof(struct act_block) == NUM_BLOCK * sizeof(float),
                "a row's blocks take half the room of its floats");
 
-void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts,
-                       float *weights)
+void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, const float *seen,
+                       float *x, int *experts, float *weights)
 {
     const struct layer_shape *shape = shape_of(d, layer);
     int hidden = d->model->hp.hidden, stride = d->model->hp.n_experts_used,
@@ -594,7 +595,7 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, float
               *h = panels ? d->threads[tid].row : place,
               *second = panels ? d->threads[tid].second : place2;
 
-        route_row(d, layer, t, d->layers_job->imposed, NULL, x + (size_t)t * (size_t)hidden, h,
+        route_row(d, layer, t, d->layers_job->imposed, NULL, seen + (size_t)t * (size_t)hidden, h,
                   second, d->threads[tid].router, experts + t * stride, weights + t * stride);
         if (panels)
             d->k->quantise(h, hidden, (struct act_block *)(void *)place, 1);

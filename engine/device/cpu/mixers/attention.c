@@ -48,8 +48,8 @@ static void rotate(const struct cpu_device *d, const struct mixer_shape *a,
         x[i] = x[i] * scale;
 }
 
-/* Finishes a head's q or k: normed if norms are per head, rotated and scaled. norm: NULL, or its
- * weights. */
+/* Finishes a head's q or k: normed if norms are per head, before the rotation or behind it, rotated
+ * and scaled. norm: NULL, or its weights. */
 static void finish_head(const struct cpu_device *d, int layer, const struct span_place *at,
                         float *x, int pos, const float *norm, bool query)
 {
@@ -57,9 +57,16 @@ static void finish_head(const struct cpu_device *d, int layer, const struct span
     const struct mixer_shape *a = &s->mixer;
     float scale = query ? shape_score_scale_at(a, pos) : 1.0f;
 
-    if (norm && a->qk_norm == QK_NORM_HEAD)
+    bool heads = norm && a->qk_norm == QK_NORM_HEAD, behind = heads && a->qk_norm_turned;
+
+    if (heads && !behind)
         d->k->rms_norm(x, a->key_dim, norm, 1.0f / (float)a->key_dim, s->norms.eps, x);
-    rotate(d, a, at, x, pos, scale);
+    rotate(d, a, at, x, pos, behind ? 1.0f : scale);
+    if (!behind)
+        return;
+    d->k->rms_norm(x, a->key_dim, norm, 1.0f / (float)a->key_dim, s->norms.eps, x);
+    for (int i = 0; i < a->key_dim && scale != 1.0f; i++)
+        x[i] = x[i] * scale;
 }
 
 enum qkv_kind { QKV_QUERIES, QKV_KEYS, QKV_VALUES, QKV_GATES };

@@ -31,6 +31,12 @@ static int nope_dims(const struct mixer_shape *a)
     return a->key_dim - a->rope_dims;
 }
 
+/* Pairs that are rotated of a row's last values; 0: all stay as they are. */
+static int turned_pairs(const struct mixer_shape *a)
+{
+    return a->rope == ROPE_NONE ? 0 : a->rope_dims / 2;
+}
+
 /* ---- Products ---- */
 
 /* Rows r0 .. r1-1 of w for tokens t0 .. t1-1, for any r0: rows are multiplied in whole groups.
@@ -91,7 +97,7 @@ static void query_head(struct cpu_device *d, int tid, int layer, int head, const
 {
     const struct layer_weights *w = weights_of(d, layer);
     const struct mixer_shape *a = mixer_shape_of(d, layer);
-    int rank = a->kv_rank, dims = row_dims(a), nope = nope_dims(a), half = a->rope_dims / 2;
+    int rank = a->kv_rank, dims = row_dims(a), nope = nope_dims(a), half = turned_pairs(a);
     ptrdiff_t stride = task_stride(a->key_dim), to_stride = (ptrdiff_t)a->heads * dims;
     float scale = shape_score_scale(a), *to = d->q + t0 * to_stride + head * dims;
     float *x = multiply(d, tid, &w->q, head * a->key_dim, (head + 1) * a->key_dim, in, t0, t1,
@@ -220,7 +226,7 @@ static struct input latents_phase(struct cpu_device *d, int tid, int layer, int 
 {
     const struct layer_weights *w = weights_of(d, layer);
     const struct mixer_shape *a = mixer_shape_of(d, layer);
-    int dims = row_dims(a), half = a->rope_dims / 2;
+    int dims = row_dims(a), half = turned_pairs(a);
 
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 1)) < rows;) {

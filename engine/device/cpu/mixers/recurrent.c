@@ -1,6 +1,6 @@
 /* Recurrent mixers: gated short convolution, gated delta net, Kimi delta attention, Mamba 2 (rule
  * 12 of numerics.h). Compute threads, all together (cpu.h). They are one chain of phases:
- * projections into a row of columns per token, a convolution of some of them in place, the
+ * projections into a row of columns per token, then of some of those, a convolution in place, the
  * recurrence, whose outputs replace the values, gates and norms, the output projection. Every task
  * of a phase iterates over all rows of a span: a block of 32 columns of a head's state stays in the
  * first-level cache meanwhile, and since columns are independent, threads divide heads and
@@ -14,10 +14,11 @@
 #define CHANNELS 128     /* of a task of the convolution phase */
 #define L2_EPS 1e-6f     /* modeling_qwen3_next.py, l2norm() */
 
-/* A projection, and the start of its results in a token's row. */
+/* A projection, and the start of its results in a token's row; from: of its input there, if that is
+ * not the normed stream. */
 struct projection {
     const struct matrix *w;
-    int at;
+    int at, from;
 };
 
 /* Layout of a token's row of columns, in the order of struct layer_weights, however the file mixes
@@ -27,8 +28,9 @@ struct recurrent {
     const struct recurrent_weights *w;
     const struct matrix *o;
     struct projection in[7];
-    int n_in, width; /* columns of a row */
-    int conv;        /* first one of the convolution's channels */
+    struct projection thin[2]; /* from results of those before */
+    int n_in, n_thin, width;   /* columns of a row */
+    int conv;                  /* first one of the convolution's channels */
     int channels;
     int q, k, v, z, b, a;
     int g;                 /* decays, if they do not replace a */
@@ -44,8 +46,21 @@ static void add_projection(struct recurrent *r, const struct matrix *w)
 {
     if (!w->rows)
         return;
-    r->in[r->n_in++] = (struct projection){w, r->width};
+    r->in[r->n_in++] = (struct projection){.w = w, .at = r->width};
     r->width += w->rows;
+}
+
+/* In place of w among the projections: its results' columns, with `first` behind all others. */
+static void add_thin(struct recurrent *r, const struct matrix *w)
+{
+    r->thin[r->n_thin++] = (struct projection){.w = w, .at = r->width};
+    r->width += w->rows;
+}
+
+static void add_first(struct recurrent *r, struct projection *of, const struct matrix *w)
+{
+    of->from = r->width;
+    add_projection(r, w);
 }
 
 static struct recurrent recurrent_of(const struct cpu_device *d, int layer)
@@ -70,7 +85,12 @@ static struct recurrent recurrent_of(const struct cpu_device *d, int layer)
     const struct matrix *const in[] = {&w->q, &w->k, &w->v, &w->in, &w->z, &w->b, &w->a};
 
     for (size_t i = 0; i < sizeof in / sizeof *in; i++)
-        add_projection(&r, in[i]);
+        if ((in[i] == &w->z && w->z_in.rows) || (in[i] == &w->a && w->a_in.rows))
+            add_thin(&r, in[i]);
+        else
+            add_projection(&r, in[i]);
+    for (int i = 0; i < r.n_thin; i++)
+        add_first(&r, &r.thin[i], r.thin[i].w == &w->z ? &w->z_in : &w->a_in);
     switch (s->kind) {
     case MIXER_DELTA_NET:
     case MIXER_KIMI_DELTA:
@@ -242,6 +262,84 @@ static void project(struct cpu_device *d, int tid, int layer, const struct recur
         ready = true;
         token_block(d, in->n, task / tasks, &t0, &t1);
         project_task(d, tid, r, in, task % tasks, t0, t1);
+    }
+    phase_end(d, tid);
+}
+
+/* The same from results of other projections in the row: few columns. */
+static int thin_tasks(const struct recurrent *r, int rows)
+{
+    int n = 0, wide = task_rows(rows);
+
+    for (int i = 0; i < r->n_thin; i++)
+        n += (r->thin[i].w->rows + wide - 1) / wide;
+    return n;
+}
+
+/* Blocks per row of the thin projections' inputs before that of number i. */
+static size_t thin_blocks(const struct recurrent *r, int i)
+{
+    size_t n = 0;
+
+    for (int k = 0; k < i; k++)
+        n += matrix_takes_rows(r->thin[k].w) ? 0 : (size_t)(r->thin[k].w->cols / NUM_BLOCK);
+    return n;
+}
+
+static void quantise_thin(struct cpu_device *d, const struct recurrent *r, struct act_block *to,
+                          int rows, int t)
+{
+    for (int i = 0; i < r->n_thin; i++)
+        if (!matrix_takes_rows(r->thin[i].w))
+            input_quantise(d, row_of(r, t) + r->thin[i].from, r->thin[i].w->cols,
+                           to + thin_blocks(r, i) * (size_t)rows, rows, t);
+}
+
+static void thin_task(struct cpu_device *d, int tid, const struct recurrent *r, int rows, int task,
+                      int t0, int t1)
+{
+    struct thread_scratch *s = &d->threads[tid];
+    struct act_block *blocks = rows == 1 ? s->act : d->act;
+    int wide = task_rows(rows), i = 0, r0, r1;
+
+    for (int n; task >= (n = (r->thin[i].w->rows + wide - 1) / wide); i++)
+        task -= n;
+    r0 = task * wide;
+    r1 = min_int(r0 + wide, r->thin[i].w->rows);
+    struct input in = {.n = rows,
+                       .cols = r->thin[i].w->cols,
+                       .panels = blocks ? blocks + thin_blocks(r, i) * (size_t)rows : NULL,
+                       .rows = row_of(r, 0) + r->thin[i].from,
+                       .stride = r->width};
+    float *out = row_of(r, t0) + r->thin[i].at + r0;
+
+    s->panel_of = NULL; /* of another projection's input */
+    if (rows == 1)
+        gemv(d, tid, r->thin[i].w, r0, r1, &in, out, (struct prefetch_hint){0});
+    else
+        gemm(d, tid, r->thin[i].w, r0, r1, &in, t0, t1, out, r->width);
+}
+
+static void project_thin(struct cpu_device *d, int tid, const struct recurrent *r, int rows)
+{
+    int tasks = thin_tasks(r, rows), total = tasks * token_blocks(d, rows), t0, t1;
+    bool ready = rows > 1;
+
+    if (!r->n_thin)
+        return;
+    if (rows > 1) {
+        phase_open(d, tid, rows);
+        for (int t; (t = phase_take(d, tid, 1)) < rows;)
+            quantise_thin(d, r, d->act, rows, t);
+        phase_end(d, tid);
+    }
+    phase_open(d, tid, total);
+    for (int task; (task = phase_take(d, tid, 1)) < total;) {
+        if (!ready)
+            quantise_thin(d, r, d->threads[tid].act, 1, 0);
+        ready = true;
+        token_block(d, rows, task / tasks, &t0, &t1);
+        thin_task(d, tid, r, rows, task % tasks, t0, t1);
     }
     phase_end(d, tid);
 }
@@ -581,6 +679,7 @@ static void recurrent_phases(struct cpu_device *d, int tid, int layer, int rows,
     assert(rows > 0 && rows <= d->max_rows);
     apply_drafts(d, tid, layer, &r);
     project(d, tid, layer, &r, &in, x);
+    project_thin(d, tid, &r, rows);
     keep_drafts(d, tid, layer, &r);
     state_phases(d, tid, layer, &r);
     if (rows > 1)

@@ -1,0 +1,297 @@
+#!/usr/bin/env python3
+"""Tiny checkpoints with unusual settings: each agrees with transformers, or is refused by name with one line.
+
+    strangers.py --tool build/release/tests/golden_tool [--to DIR] [FAMILY ...]
+
+Of each family of make_fresh.py in STRANGERS below: its configuration with these changes (None: null, GONE: the key is left out), drawn and
+evaluated by make_fresh.py, then held against the program by the tool. A line each: FAMILY/NAME, `agrees` with the largest difference, or the
+line that refuses it; `transformers:` and its error where the official code cannot make it. Exit status 1: one differs.
+Needs torch, transformers 5.24, safetensors.
+"""
+import argparse
+import copy
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import transformers
+
+import make_fresh
+
+GONE = "GONE"
+MORE = dict(hidden_size=48, num_hidden_layers=4)
+COMMON = {  # of any family of experts
+    "one_expert": dict(num_experts=1, num_experts_per_tok=1),
+    "top_1": dict(num_experts_per_tok=1),
+    "tied": dict(tie_word_embeddings=True),
+    "odd_width": dict(intermediate_size=20),
+    "wide_heads": dict(head_dim=24),
+}
+STRANGERS = {
+    "cohere2_moe": dict(
+        COMMON,
+        biases=dict(attention_bias=True),
+        softmax=dict(expert_selection_fn="softmax", norm_topk_prob=False),
+        not_normed=dict(norm_topk_prob=False),
+        rms=dict(rms_norm_eps=1e-6),
+        sum=dict(shared_expert_combination_strategy="sum", num_shared_experts=2),
+        no_shared=dict(num_shared_experts=0),
+        no_lists=dict(layer_types=GONE, mlp_layer_types=GONE, first_k_dense_replace=1, sliding_window_pattern=2, num_hidden_layers=4),
+        other_prefix=dict(layer_types=GONE, mlp_layer_types=GONE, first_k_dense_replace=2, prefix_dense_sliding_window_pattern=2,
+                          num_hidden_layers=4),
+        llama3=dict(rope_theta=GONE, rope_parameters={"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0,
+                                                      "high_freq_factor": 4.0, "original_max_position_embeddings": 16}),
+        yarn=dict(rope_theta=GONE, rope_parameters={"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                                                    "original_max_position_embeddings": 16}),
+        relu=dict(hidden_act="relu"),
+        negative_scale=dict(logit_scale=-0.25),
+    ),
+    "kimi_linear": dict(
+        {k: v for k, v in COMMON.items() if k in ("tied", "odd_width")},
+        one_expert=dict(num_experts=1, num_experts_per_token=1),
+        top_1=dict(num_experts_per_token=1),
+        q_rank=dict(q_lora_rank=12),
+        other_heads=dict(linear_attn_config=dict(head_dim=12, num_heads=2, short_conv_kernel_size=3, kda_layers=[1], full_attn_layers=[2])),
+        latent_first=dict(linear_attn_config=dict(head_dim=8, num_heads=4, short_conv_kernel_size=4, kda_layers=[2], full_attn_layers=[1])),
+        all_latent=dict(linear_attn_config=dict(head_dim=8, num_heads=4, short_conv_kernel_size=4, kda_layers=[], full_attn_layers=[1, 2])),
+        no_latent=dict(linear_attn_config=dict(head_dim=8, num_heads=4, short_conv_kernel_size=4, kda_layers=[1, 2], full_attn_layers=[])),
+        listed=dict(linear_attn_config=GONE, linear_head_dim=8, linear_num_heads=4, layer_types=["full_attention", "linear_attention"],
+                    mlp_layer_types=["sparse", "dense"]),
+        groups=dict(num_experts=6, num_expert_group=3, topk_group=2),
+        not_normed=dict(moe_renormalize=False, routed_scaling_factor=1.0),
+        two_shared=dict(num_shared_experts=2),
+        no_dense=dict(first_k_dense_replace=0),
+        biases=dict(attention_bias=True, q_lora_rank=12),
+        narrow_latent=dict(kv_lora_rank=12, qk_rope_head_dim=4),
+        values=dict(v_head_dim=24, qk_nope_head_dim=8),
+        rotated=dict(mla_use_nope=False),
+    ),
+    "hunyuan_v1_moe": dict(
+        {k: v for k, v in COMMON.items() if k in ("tied", "odd_width", "wide_heads")},
+        one_expert=dict(num_experts=1, moe_topk=1),
+        top_1=dict(moe_topk=1),
+        lists=dict(moe_topk=[2, 2]),
+        uneven=dict(moe_topk=[1, 2]),
+        biases=dict(attention_bias=True),
+        plain=dict(rope_parameters={"rope_type": "default", "rope_theta": 500.0}),
+        linear=dict(rope_parameters={"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}),
+        yarn=dict(rope_parameters={"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                                   "original_max_position_embeddings": 16}),
+        dynamic=dict(rope_parameters={"rope_type": "dynamic", "rope_theta": 500.0, "factor": 2.0}),
+        old_keys=dict(rope_parameters=GONE, rope_theta=500.0, rope_scaling={"type": "dynamic", "alpha": 20.0, "factor": 1.0}),
+        gelu=dict(hidden_act="gelu"),
+        one_kv=dict(num_key_value_heads=1),
+    ),
+}
+
+
+ROPE = {"rope_type": "default", "rope_theta": 500.0}
+LLAMA3 = dict(ROPE, rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
+YARN = dict(ROPE, rope_type="yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=16)
+PLAIN = {  # of any family with one rotary embedding
+    "tied": dict(tie_word_embeddings=True),
+    "wide_heads": dict(head_dim=24),
+    "odd_width": dict(intermediate_size=20),
+    "one_kv": dict(num_key_value_heads=1),
+    "all_kv": dict(num_key_value_heads=4),
+    "biases": dict(attention_bias=True),
+    "llama3": dict(rope_parameters=LLAMA3),
+    "yarn": dict(rope_parameters=YARN),
+    "linear": dict(rope_parameters=dict(ROPE, rope_type="linear", factor=2.0)),
+    "partial": dict(rope_parameters=dict(ROPE, partial_rotary_factor=0.5)),
+    "gelu": dict(hidden_act="gelu"),
+    "eps": dict(rms_norm_eps=1e-3),
+}
+ROUTED = dict(PLAIN, one_expert=dict(num_experts=1, num_experts_per_tok=1), top_1=dict(num_experts_per_tok=1),
+              all_experts=dict(num_experts_per_tok=5), no_shared=dict(num_shared_experts=0), two_shared=dict(num_shared_experts=2))
+
+
+def experts_named(name, table):
+    """num_experts under another name; of six or so."""
+    return {k: {name if x == "num_experts" else x: v for x, v in c.items()} for k, c in table.items()}
+
+
+def without(table, *names):
+    return {k: v for k, v in table.items() if k not in names}
+
+
+STRANGERS |= {
+    "afmoe": dict(ROUTED, no_mup=dict(mup_enabled=False), not_normed=dict(route_norm=False), groups=dict(n_group=2, topk_group=1),
+                  softmax=dict(score_func="softmax"), no_dense=dict(num_dense_layers=0)),
+    "dots1": dict(experts_named("n_routed_experts", without(ROUTED, "no_shared", "two_shared")), not_normed=dict(norm_topk_prob=False),
+                  windows=dict(sliding_window=6, layer_types=["full_attention", "sliding_attention"]), no_groups=dict(n_group=1, topk_group=1)),
+    "laguna": dict(without(ROUTED, "llama3", "yarn", "linear", "partial"), element=dict(gating="per-element"), no_gate=dict(gating=False),
+                   softcap=dict(moe_router_logit_softcapping=5.0)),
+    "olmo3": dict(without(PLAIN, "llama3", "yarn", "linear", "partial"), no_window=dict(layer_types=["full_attention", "full_attention"]),
+                  clip=dict(clip_qkv=1.0)),
+    "flex_olmo": dict(without(ROUTED, "no_shared", "two_shared", "all_experts"), not_normed=dict(norm_topk_prob=False),
+                      all_experts=dict(num_experts_per_tok=4)),
+    "exaone_moe": dict(ROUTED, not_normed=dict(norm_topk_prob=False), groups=dict(num_experts=6, n_group=3, topk_group=2),
+                       no_window=dict(sliding_window=None, layer_types=["full_attention", "full_attention"])),
+    "solar_open": dict(experts_named("n_routed_experts", without(ROUTED, "no_shared", "two_shared")), not_normed=dict(norm_topk_prob=False),
+                       no_groups=dict(n_group=1, topk_group=1), qk=dict(use_qk_norm=True)),
+    "phi3": dict(without(PLAIN, "wide_heads", "llama3", "yarn", "linear", "partial"), plain=dict(rope_parameters=ROPE, original_max_position_embeddings=256),
+                 no_window=dict(sliding_window=None)),
+    "granite_swa": dict(without(experts_named("num_local_experts", ROUTED), "no_shared", "two_shared", "wide_heads"), all_rotated=dict(layer_rope_theta=[500.0, 500.0]),
+                        none_rotated=dict(layer_rope_theta=[0, 0]), no_shared=dict(shared_intermediate_size=0), no_window=dict(layer_types=["full_attention"] * 2)),
+    "minimax_m2": dict(experts_named("num_local_experts", without(ROUTED, "no_shared", "two_shared", "partial")), whole=dict(rotary_dim=8, rope_parameters=ROPE),
+                       no_norms=dict(use_qk_norm=False)),
+    "hy_v3": dict(ROUTED, not_normed=dict(route_norm=False), no_dense=dict(mlp_layer_types=["sparse", "sparse"]), no_qk=dict(qk_norm=False)),
+    "mistral3": dict(without(PLAIN, "yarn"), no_growth=dict(rope_parameters=dict(YARN, llama_4_scaling_beta=0.0))),
+    "gemma3": dict(without(PLAIN, "llama3", "yarn", "linear", "partial", "gelu"), soft=dict(final_logit_softcapping=5.0),
+                   attention_soft=dict(attn_logit_softcapping=5.0), untied=dict(tie_word_embeddings=False), scalar=dict(query_pre_attn_scalar=24),
+                   both=dict(use_bidirectional_attention=True)),
+}
+
+
+T, M = make_fresh.TINY, make_fresh.MOE
+FLAT = without(T, "head_dim")
+BASES = {  # of families that make_fresh.py does not make
+    "llama": dict(T, model_type="llama", num_key_value_heads=2, rms_norm_eps=1e-6, rope_parameters=ROPE),
+    "qwen2": dict(FLAT, model_type="qwen2", num_key_value_heads=2, rms_norm_eps=1e-6, rope_parameters=ROPE),
+    "qwen3": dict(T, model_type="qwen3", num_key_value_heads=2, rms_norm_eps=1e-6, rope_parameters=ROPE),
+    "mixtral": dict(T, model_type="mixtral", num_key_value_heads=2, intermediate_size=8, num_local_experts=5, num_experts_per_tok=2, rms_norm_eps=1e-6,
+                    sliding_window=None, rope_parameters=ROPE),
+    "olmoe": dict(FLAT, model_type="olmoe", num_key_value_heads=2, intermediate_size=8, num_experts=5, num_experts_per_tok=2, rms_norm_eps=1e-6,
+                  rope_parameters=ROPE),
+    "qwen2_moe": dict(FLAT, **M, model_type="qwen2_moe", num_key_value_heads=2, shared_expert_intermediate_size=8, rms_norm_eps=1e-6,
+                      rope_parameters=ROPE),
+    "qwen3_moe": dict(T, **M, model_type="qwen3_moe", num_key_value_heads=2, rms_norm_eps=1e-6, norm_topk_prob=True, rope_parameters=ROPE),
+    "glm4_moe": dict(T, moe_intermediate_size=8, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1, model_type="glm4_moe", num_key_value_heads=2,
+                     first_k_dense_replace=1, n_group=2, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.6, rms_norm_eps=1e-6, use_qk_norm=True,
+                     attention_bias=True, rope_parameters=dict(ROPE, partial_rotary_factor=0.5)),
+    "deepseek_v3": dict(FLAT, moe_intermediate_size=8, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1, model_type="deepseek_v3",
+                        num_key_value_heads=4, first_k_dense_replace=1, n_group=2, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.6,
+                        q_lora_rank=12, kv_lora_rank=16, qk_rope_head_dim=16, qk_nope_head_dim=8, v_head_dim=16, rms_norm_eps=1e-6, rope_parameters=ROPE),
+    "deepseek_v2": dict(FLAT, moe_intermediate_size=8, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1, model_type="deepseek_v2",
+                        num_key_value_heads=4, first_k_dense_replace=1, n_group=2, topk_group=1, topk_method="group_limited_greedy", routed_scaling_factor=1.6,
+                        q_lora_rank=12, kv_lora_rank=16, qk_rope_head_dim=16, qk_nope_head_dim=8, v_head_dim=16, rms_norm_eps=1e-6, rope_parameters=ROPE),
+    "glm4_moe_lite": dict(FLAT, moe_intermediate_size=8, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1, model_type="glm4_moe_lite",
+                          num_key_value_heads=4, mlp_layer_types=["dense", "sparse"], n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.6,
+                          q_lora_rank=12, kv_lora_rank=16, qk_rope_head_dim=16, qk_nope_head_dim=8, v_head_dim=16, rms_norm_eps=1e-6, rope_parameters=ROPE),
+    "ernie4_5_moe": dict(FLAT, moe_intermediate_size=8, moe_num_experts=5, moe_k=2, moe_num_shared_experts=1, model_type="ernie4_5_moe", num_key_value_heads=2,
+                         moe_layer_start_index=1, moe_layer_end_index=1, moe_layer_interval=1, rms_norm_eps=1e-6, use_bias=False, rope_parameters=ROPE),
+    "granitemoe": dict(FLAT, model_type="granitemoe", num_key_value_heads=2, intermediate_size=8, num_local_experts=5, num_experts_per_tok=2, rms_norm_eps=1e-6,
+                       embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.7, logits_scaling=2.0, rope_parameters=ROPE),
+    "gpt_oss": dict(T, model_type="gpt_oss", num_key_value_heads=2, intermediate_size=8, num_local_experts=5, num_experts_per_tok=2, rms_norm_eps=1e-6,
+                    sliding_window=6, layer_types=["sliding_attention", "full_attention"], rope_parameters=ROPE),
+    "lfm2_moe": dict(FLAT, **M, model_type="lfm2_moe", num_key_value_heads=2, num_dense_layers=1, layer_types=["conv", "full_attention"], conv_L_cache=3,
+                     norm_eps=1e-6, norm_topk_prob=True, use_expert_bias=True, rope_parameters=ROPE),
+    "qwen3_next": dict(T, **M, model_type="qwen3_next", num_key_value_heads=2, shared_expert_intermediate_size=8, linear_num_value_heads=4, linear_num_key_heads=2,
+                       linear_key_head_dim=8, linear_value_head_dim=8, linear_conv_kernel_dim=4, layer_types=["linear_attention", "full_attention"],
+                       rms_norm_eps=1e-6, norm_topk_prob=True, rope_parameters=dict(ROPE, partial_rotary_factor=0.5)),
+}
+BASES |= {
+    "granitemoehybrid": dict(FLAT, model_type="granitemoehybrid", num_key_value_heads=2, intermediate_size=8, shared_intermediate_size=12, num_local_experts=5,
+                             num_experts_per_tok=2, rms_norm_eps=1e-6, embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.7,
+                             logits_scaling=2.0, layer_types=["mamba", "attention"], mamba_n_heads=8, mamba_n_groups=2, mamba_d_state=16, mamba_d_head=8,
+                             mamba_expand=2, mamba_d_conv=4, mamba_conv_bias=True, mamba_proj_bias=False, position_embedding_type="nope", rope_parameters=ROPE),
+    "bailing_hybrid": dict(FLAT, **M, model_type="bailing_hybrid", num_key_value_heads=4, head_dim=8, num_shared_experts=1, first_k_dense_replace=1,
+                           layer_group_size=2, n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=1.6, q_lora_rank=12, kv_lora_rank=16,
+                           qk_rope_head_dim=16, qk_nope_head_dim=8, v_head_dim=16, rms_norm_eps=1e-6, short_conv_kernel_size=4, no_kda_lora=True,
+                           kda_safe_gate=True, kda_lower_bound=-5.0, rope_parameters=ROPE),
+    "phimoe": dict(FLAT, model_type="phimoe", num_key_value_heads=2, intermediate_size=8, num_local_experts=5, num_experts_per_tok=2, rms_norm_eps=1e-5,
+                   router_jitter_noise=0.01, attention_bias=True, lm_head_bias=True, sliding_window=None, rope_parameters=ROPE),
+    "qwen3_5_moe": dict(T, **M, model_type="qwen3_5_moe_text", num_key_value_heads=2, shared_expert_intermediate_size=8, linear_num_value_heads=4,
+                        linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8, linear_conv_kernel_dim=4,
+                        layer_types=["linear_attention", "full_attention"], rms_norm_eps=1e-6, rope_parameters=dict(ROPE, partial_rotary_factor=0.5)),
+}
+SCALED = ("llama3", "yarn", "linear")
+LATENT = dict(direct=dict(q_lora_rank=None), one_expert=dict(n_routed_experts=1, num_experts_per_tok=1, n_group=1, topk_group=1),
+              top_1=dict(num_experts_per_tok=1), tied=dict(tie_word_embeddings=True), two_shared=dict(n_shared_experts=2), odd_width=dict(intermediate_size=20),
+              biases=dict(attention_bias=True), not_normed=dict(norm_topk_prob=False), no_groups=dict(n_group=1, topk_group=1),
+              values=dict(v_head_dim=24, qk_nope_head_dim=20), yarn=dict(rope_parameters=dict(YARN, mscale=0.7, mscale_all_dim=0.5)),
+              halves=dict(rope_interleave=False), all_dense=dict(first_k_dense_replace=2), gelu=dict(hidden_act="gelu"), eps=dict(rms_norm_eps=1e-3))
+STRANGERS |= {
+    "llama": dict(PLAIN, mlp_bias=dict(mlp_bias=True), relu=dict(hidden_act="relu")),
+    "qwen2": dict(without(PLAIN, "biases", "wide_heads"), windows=dict(use_sliding_window=True, sliding_window=6, max_window_layers=1),
+                  listed=dict(sliding_window=6, use_sliding_window=True, layer_types=["full_attention", "sliding_attention"])),
+    "qwen3": dict(PLAIN, windows=dict(use_sliding_window=True, sliding_window=6, max_window_layers=1)),
+    "smollm3": dict(without(PLAIN, "tied"), untied=dict(tie_word_embeddings=False), listed=dict(no_rope_layers=[0, 1, 0, 1]),
+                    windows=dict(use_sliding_window=True, sliding_window=6, layer_types=["sliding_attention", "full_attention"] * 2)),
+    "olmo2": dict(PLAIN, clip=dict(clip_qkv=1.0)),
+    "mistral": dict(PLAIN, no_window=dict(sliding_window=None)),
+    "mellum": dict(without(ROUTED, "no_shared", "two_shared", "partial", *SCALED), not_normed=dict(norm_topk_prob=False),
+                   no_window=dict(layer_types=["full_attention", "full_attention"])),
+    "mixtral": dict(experts_named("num_local_experts", without(ROUTED, "no_shared", "two_shared")), window=dict(sliding_window=6)),
+    "olmoe": dict(without(ROUTED, "no_shared", "two_shared", "wide_heads"), normed=dict(norm_topk_prob=True), clip=dict(clip_qkv=0.5)),
+    "qwen2_moe": dict(without(ROUTED, "no_shared", "two_shared", "wide_heads", "biases"), normed=dict(norm_topk_prob=True), no_bias=dict(qkv_bias=False),
+                      step=dict(decoder_sparse_step=2), only=dict(mlp_only_layers=[1]), windows=dict(use_sliding_window=True, sliding_window=6, max_window_layers=1)),
+    "qwen3_moe": dict(without(ROUTED, "no_shared", "two_shared"), not_normed=dict(norm_topk_prob=False), step=dict(decoder_sparse_step=2),
+                      only=dict(mlp_only_layers=[0]), window=dict(use_sliding_window=True, sliding_window=6)),
+    "glm4_moe": dict(experts_named("n_routed_experts", without(ROUTED, "one_expert", "all_experts", "no_shared", "two_shared", "partial", "biases")),
+                     no_bias=dict(attention_bias=False), no_norms=dict(use_qk_norm=False), not_normed=dict(norm_topk_prob=False),
+                     no_groups=dict(n_group=1, topk_group=1), whole=dict(rope_parameters=ROPE), two_shared=dict(n_shared_experts=2)),
+    "deepseek_v3": LATENT,
+    "deepseek_v2": dict(without(LATENT, "halves"), greedy=dict(topk_method="greedy")),
+    "glm4_moe_lite": dict(without(LATENT, "all_dense"), groups=dict(n_group=2, topk_group=1), halves=dict(rope_interleave=False)),
+    "ernie4_5_moe": dict(experts_named("moe_num_experts", without(PLAIN, "wide_heads", "biases")), use_bias=dict(use_bias=True), top_1=dict(moe_k=1),
+                         no_shared=dict(moe_num_shared_experts=0), two_shared=dict(moe_num_shared_experts=2), all_sparse=dict(moe_layer_start_index=0)),
+    "granitemoehybrid": dict(rotated=dict(position_embedding_type="rope"), no_experts=dict(num_local_experts=0, num_experts_per_tok=0),
+                             one_expert=dict(num_local_experts=1, num_experts_per_tok=1), top_1=dict(num_experts_per_tok=1), tied=dict(tie_word_embeddings=True),
+                             no_conv_bias=dict(mamba_conv_bias=False), proj_bias=dict(mamba_proj_bias=True), one_group=dict(mamba_n_groups=1),
+                             taps=dict(mamba_d_conv=3), all_mamba=dict(layer_types=["mamba", "mamba"]), no_mamba=dict(layer_types=["attention", "attention"]),
+                             steps=dict(time_step_limit=[0.1, 0.5]), states=dict(mamba_d_state=12), biases=dict(attention_bias=True)),
+    "bailing_hybrid": dict(direct=dict(q_lora_rank=None), softplus=dict(kda_safe_gate=False), other_bound=dict(kda_lower_bound=-2.0), thin=dict(no_kda_lora=False),
+                           groups=dict(num_experts=6, n_group=3, topk_group=2), not_normed=dict(norm_topk_prob=False), top_1=dict(num_experts_per_tok=1),
+                           tied=dict(tie_word_embeddings=True), two_shared=dict(num_shared_experts=2), taps=dict(short_conv_kernel_size=3),
+                           no_dense=dict(first_k_dense_replace=0), all_latent=dict(layer_group_size=1), values=dict(v_head_dim=24)),
+    "phimoe": dict(experts_named("num_local_experts", without(ROUTED, "no_shared", "two_shared", "wide_heads", "partial", "biases", "all_experts", "one_expert", *SCALED)),
+                   no_bias=dict(attention_bias=False), no_head_bias=dict(lm_head_bias=False), window=dict(sliding_window=6), jitter=dict(router_jitter_noise=0.3)),
+    "qwen3_5_moe": dict(without(ROUTED, "no_shared", "two_shared", "partial"), heads=dict(linear_num_value_heads=6, linear_num_key_heads=3),
+                        values=dict(linear_value_head_dim=12), taps=dict(linear_conv_kernel_dim=3), whole=dict(rope_parameters=ROPE)),
+    "granitemoe": dict(experts_named("num_local_experts", without(ROUTED, "no_shared", "two_shared", "wide_heads"))),
+    "gpt_oss": dict(experts_named("num_local_experts", without(ROUTED, "no_shared", "two_shared", "partial", "gelu")), no_bias=dict(attention_bias=False),
+                    limit=dict(swiglu_limit=1.0), no_window=dict(layer_types=["full_attention", "full_attention"])),
+    "lfm2_moe": dict(without(ROUTED, "no_shared", "two_shared", "wide_heads", "partial", "biases", "eps"), no_bias=dict(use_expert_bias=False), scaled=dict(routed_scaling_factor=1.6),
+                     not_normed=dict(norm_topk_prob=False), conv_bias=dict(conv_bias=True), taps=dict(conv_L_cache=4), no_dense=dict(num_dense_layers=0),
+                     all_conv=dict(layer_types=["conv", "conv"])),
+    "qwen3_next": dict(without(ROUTED, "no_shared", "two_shared", "partial"), not_normed=dict(norm_topk_prob=False), step=dict(decoder_sparse_step=2),
+                       heads=dict(linear_num_value_heads=6, linear_num_key_heads=3), values=dict(linear_value_head_dim=12), taps=dict(linear_conv_kernel_dim=3),
+                       whole=dict(rope_parameters=ROPE)),
+}
+
+
+def make(family, name, changes, to):
+    base = make_fresh.CONFIGS.get(family) or BASES[family]
+    # transformers' configurations write into what they are given
+    make_fresh.CONFIGS["stranger"] = copy.deepcopy({k: v for k, v in dict(base, **changes).items() if v != GONE})
+    make_fresh.make("stranger", to, 24, 1)
+
+
+def tool_says(tool, folder):
+    r = subprocess.run([tool, folder], capture_output=True, text=True)
+    return r.returncode, (r.stdout + r.stderr).strip().replace(str(folder), folder.name)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--tool", type=Path)
+    p.add_argument("--to", type=Path)
+    p.add_argument("names", nargs="*")
+    a = p.parse_args()
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    to, worst = a.to or Path(tempfile.mkdtemp(prefix="strangers-")), 0
+    for family in a.names or STRANGERS:
+        for name, changes in STRANGERS[family].items():
+            folder = to / f"{family}-{name}"
+            try:
+                if not (folder / "golden.safetensors").exists():
+                    make(family, name, changes, folder)
+            except (Exception, SystemExit) as e:
+                print(f"{family}/{name}: transformers: {str(e).splitlines()[0][:160]}", flush=True)
+                continue
+            if a.tool:
+                code, said = tool_says(a.tool, folder)
+                differs = code and "FAILED: " not in said
+                worst = max(worst, bool(differs))
+                print(f"{family}/{name}: {'DIFFERS' if differs else 'refused' if code else 'agrees'}: {said}", flush=True)
+    return 1 if worst else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
