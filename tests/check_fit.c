@@ -634,6 +634,8 @@ static const char *const families[] = {
     "hy_v3",
     "mistral",
     "mistral3",
+    "mistral4",
+    "gemma4_e",
     "llama",
     "mixtral",
     "nemotron_h",

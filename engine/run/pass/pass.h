@@ -97,6 +97,7 @@ struct forward {
     float *x, *x_before, *y, *h; /* hidden each; x_before: x as it was before a fused job */
     float *scores;               /* n_experts */
     float *out;                  /* (used, rows, hidden) */
+    float *inputs;               /* hparams_inputs: of single layers */
     int *row, *slot;             /* rows * used entries, sorted by expert */
     int *first_entry;            /* n_experts + 1: of each expert in row and slot */
     struct expert_group *groups; /* (DEVICE_MAX, n_experts) */
