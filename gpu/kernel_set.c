@@ -335,9 +335,8 @@ bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, en
 {
     if (kind == BLOCK_HEAD && d->base.config.model->hp.embedding_width)
         return false; /* a matrix is before it */
-    if (kind == BLOCK_ATTENTION && (!kernel_set_attends(&shape->mixer) || shape->inputs ||
-                                    shape->mixer.keys_of || shape->mixer.lends))
-        return false; /* rows are read in one place, by the layers that share them */
+    if (kind == BLOCK_ATTENTION && !kernel_set_attends(&shape->mixer))
+        return false;
     if (kind == BLOCK_EXPERT && !ffn_known(&shape->ffn, type))
         return false;
     return kernel_set_supports(d, kind, type);
