@@ -105,6 +105,9 @@ static const struct {
      "{\"rope_theta\": 5.0, \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": "
      "1e6}}"},
     {"gemma4", true, "{\"use_bidirectional_attention\": \"vision\"}"},
+    {"mistral4", false,
+     "{\"architectures\": [\"Mistral3ForConditionalGeneration\"], \"model_type\": \"mistral3\", "
+     "\"text_config\": {\"model_type\": \"mistral4\"}}"},
 };
 
 START_TEST(the_same_in_other_words)
