@@ -97,7 +97,7 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
     struct experts_job j = {layer, rows, h, n_groups, groups, row, slot, out, NULL};
 
     ck_assert_int_eq(ops->experts(dev, &j, &e), 0);
-    struct combine_job c = {layer, rows, out, weights, x};
+    struct combine_job c = {.layer = layer, .rows = rows, .out = out, .weights = weights, .x = x};
 
     ck_assert_int_eq(ops->combine(dev, &c, &e), 0);
 out:

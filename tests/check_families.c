@@ -33,7 +33,8 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "solar_open",      "deepseek",       "phi3",
                                       "granite_swa",     "minimax_m2",     "hy_v3",
                                       "mistral",         "mistral3",       "cohere2_moe",
-                                      "kimi_linear",     "hunyuan_v1_moe"};
+                                      "kimi_linear",     "hunyuan_v1_moe", "mistral4",
+                                      "gemma4_e"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {
@@ -329,9 +330,10 @@ static void ran_there(const struct engine *g)
 
     ck_assert_int_eq(p->head, !hp->embedding_width); /* a matrix would lie before it */
     for (int l = 0; l < hp->n_layers; l++) {
-        const struct mixer_shape *m = &hparams_layer(hp, l)->mixer;
+        const struct layer_shape *s = hparams_layer(hp, l);
 
-        ck_assert_int_eq(p->attention[l], m->kind == MIXER_ATTENTION && !m->qk_norm_turned);
+        ck_assert_int_eq(p->attention[l], s->mixer.kind == MIXER_ATTENTION &&
+                                              !s->mixer.qk_norm_turned && !s->inputs);
         for (int x = 0; x < hp->n_experts; x++) {
             int cell = l * hp->n_experts + x;
             bool has = x < shape_experts(hparams_layer(hp, l));

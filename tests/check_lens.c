@@ -40,10 +40,10 @@ static const struct family {
     const char *name;
     bool attributes, pattern;
 } families[] = {
-    {"mixtral", true, true},     {"qwen3_moe", true, true},  {"qwen2_moe", true, true},
-    {"granitemoe", true, true},  {"gpt_oss", true, true},    {"gemma4", true, true},
-    {"deepseek_v3", true, true}, {"qwen3_next", true, true}, {"lfm2_moe", true, true},
-    {"olmo2", true, true},       {"opt-350m", false, true},
+    {"mixtral", true, true},    {"qwen3_moe", true, true},   {"qwen2_moe", true, true},
+    {"granitemoe", true, true}, {"gpt_oss", true, true},     {"gemma4", true, true},
+    {"gemma4_e", true, true},   {"deepseek_v3", true, true}, {"qwen3_next", true, true},
+    {"lfm2_moe", true, true},   {"olmo2", true, true},       {"opt-350m", false, true},
 };
 
 /* The file agrees with numpy, and the engine goes on with the bits that it had. */

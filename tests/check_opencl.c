@@ -161,7 +161,7 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, struct de
     if (n_groups[1])
         ck_assert_int_eq(cpu_device_ops.experts(cpu, &host, &e), 0);
     ck_assert_msg(ops->wait(dev, &e) == 0, "%s", e.text);
-    struct combine_job c = {layer, rows, out, weights, x};
+    struct combine_job c = {.layer = layer, .rows = rows, .out = out, .weights = weights, .x = x};
 
     ck_assert_int_eq(cpu_device_ops.combine(cpu, &c, &e), 0);
     free(y), free(h), free(out), free(weights), free(experts), free(row), free(slot), free(groups);

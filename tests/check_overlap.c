@@ -18,30 +18,33 @@
 static const struct device_ops *const fused[] = {&fake_device_ops, &cpu_device_ops, NULL};
 static const struct device_ops *const plain[] = {&fake_device_plain_ops, &cpu_device_ops, NULL};
 
-static const char *other; /* below tests: in the demo's place, without a tokenizer */
-
-static struct engine *open_demo(const struct device_ops *const *backends, const char *placement)
+static struct engine *open_path(const char *path, int convert,
+                                const struct device_ops *const *backends, const char *placement)
 {
     struct engine_config c = {.context = 256,
                               .n_threads = 1,
                               .ubatch = PROMPT,
                               .kv_k = KV_F16,
                               .kv_v = KV_F16,
-                              .convert = -1,
+                              .convert = convert,
+                              .no_tokenizer = true,
                               .backends = backends,
                               .placement = placement};
-    char path[4200];
     struct engine *g = NULL;
     struct error e = {0};
 
-    snprintf(path, sizeof path, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
-    if (other)
-        snprintf(path, sizeof path, "%s", support_path(other));
     c.model_path = path;
-    c.no_tokenizer = other != NULL;
     if (engine_open(&g, &c, &e) < 0)
         ck_abort_msg("%s", e.text);
     return g;
+}
+
+static struct engine *open_demo(const struct device_ops *const *backends, const char *placement)
+{
+    char path[4200];
+
+    snprintf(path, sizeof path, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
+    return open_path(path, -1, backends, placement);
 }
 
 /* The prompt's last logits and those of a token behind it: 2 * vocab. */
@@ -101,20 +104,41 @@ START_TEST(parallel_layers_go_in_groups)
 {
     static const char *const plans[] = {"layers:1", "layers:first:2", "experts:3", "experts-gpu",
                                         "attention-gpu"};
-    float *want;
+    const char *path = support_path("golden/families/cohere2_moe");
+    struct engine *g = open_path(path, -1, NULL, NULL);
+    float *want = logits_of(g);
 
-    other = "golden/families/cohere2_moe";
-    want = reference();
+    engine_close(g);
     fake_device_control(NULL);
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++)
         for (int k = 0; k < 2; k++) {
-            struct engine *g = open_demo(k ? plain : fused, plans[i]);
-
+            g = open_path(path, -1, k ? plain : fused, plans[i]);
             same_as(want, g, plans[i]);
             engine_close(g);
         }
     free(want);
-    other = NULL;
+}
+END_TEST
+
+/* Tokens bring values for single layers, and layers read the rows of others. */
+START_TEST(groups_keep_their_inputs)
+{
+    static const char *const plans[] = {"layers:2", "layers:first:2", "experts-gpu", "gpu"};
+    const char *path = support_path("golden/families/gemma4_e");
+    struct engine *g = open_path(path, DTYPE_Q8_0, NULL, NULL);
+    float *want = logits_of(g);
+
+    engine_close(g);
+    fake_device_control(NULL);
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++)
+        for (int k = 0; k < 2; k++) {
+            g = open_path(path, DTYPE_Q8_0, k ? plain : fused, plans[i]);
+            same_as(want, g, plans[i]);
+            for (int l = 0; l < engine_info(g)->model->hp.n_layers; l++)
+                ck_assert_int_eq(engine_plan(g)->attention[l], 0);
+            engine_close(g);
+        }
+    free(want);
 }
 END_TEST
 
@@ -409,6 +433,7 @@ static Suite *suite(void)
     tcase_set_timeout(t, 240);
     tcase_add_test(t, groups_of_rows_give_the_same_bits);
     tcase_add_test(t, parallel_layers_go_in_groups);
+    tcase_add_test(t, groups_keep_their_inputs);
     tcase_add_loop_test(t, any_call_may_fail, 0, 6);
     tcase_add_test(t, the_cpu_goes_on_while_a_device_computes);
     tcase_add_test(t, a_token_waits_once_a_layer);

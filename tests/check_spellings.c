@@ -105,6 +105,9 @@ static const struct {
      "{\"rope_theta\": 5.0, \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": "
      "1e6}}"},
     {"gemma4", true, "{\"use_bidirectional_attention\": \"vision\"}"},
+    {"mistral4", false,
+     "{\"architectures\": [\"Mistral3ForConditionalGeneration\"], \"model_type\": \"mistral3\", "
+     "\"text_config\": {\"model_type\": \"mistral4\"}}"},
 };
 
 START_TEST(the_same_in_other_words)
@@ -361,8 +364,9 @@ static const struct {
     {"granitemoehybrid", "{\"time_step_limit\": [0.1, {\"__float__\": \"Infinity\"}]}",
      "time_step_limit"},
     {"gemma4", "{\"use_bidirectional_attention\": \"all\"}", "use_bidirectional_attention"},
-    {"gemma4", "{\"hidden_size_per_layer_input\": 16}", "hidden_size_per_layer_input"},
-    {"gemma4", "{\"num_kv_shared_layers\": 2}", "num_kv_shared_layers"},
+    {"gemma4", "{\"hidden_size_per_layer_input\": 16}", "embed_tokens_per_layer"},
+    {"gemma4", "{\"num_kv_shared_layers\": 5}", "reads the keys of a layer like it"},
+    {"mistral4", "{\"n_group\": 2, \"topk_group\": 1}", "n_group"},
 };
 
 /* Scores of latent attention are stretched under every scaling (modeling_deepseek_v3.py,

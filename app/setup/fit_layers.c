@@ -46,6 +46,9 @@ static void put_attention(struct strbuf *b, const struct mixer_shape *m)
     strbuf_puts(b, m->sinks ? ", sinks" : "");
     strbuf_puts(b, m->gated ? ", gated" : "");
     strbuf_puts(b, m->values_are_keys ? ", values are keys" : "");
+    if (m->keys_of)
+        strbuf_printf(b, ", keys and values of layer %d", m->keys_of - 1);
+    strbuf_puts(b, m->lends ? ", read by later layers" : "");
 }
 
 static void put_mixer(struct strbuf *b, const struct mixer_shape *m)
@@ -130,6 +133,8 @@ static void put_layer(struct strbuf *b, const struct layer_shape *s, enum kv_typ
     put_mixer(b, &s->mixer);
     strbuf_puts(b, INDENT);
     put_ffn(b, &s->ffn);
+    if (s->inputs)
+        strbuf_printf(b, ", then %d values that each token brings", s->inputs);
     strbuf_printf(b, INDENT "%s %s", shape_norm_word(s->norms.kind),
                   !s->norms.after        ? "before"
                   : s->norms.before      ? "before and after"

@@ -448,7 +448,8 @@ static void open_mtp(struct export *x, const char *in)
         leave_out(x, m->unused + strcspn(m->unused, ":") + 2, "");
 }
 
-static int prepare(struct export *x, const char *in, struct matrix embeddings[2], struct error *e)
+static int prepare(struct export *x, const char *in, struct matrix embeddings[EXPORT_TABLES],
+                   struct error *e)
 {
     int rc;
 
@@ -488,7 +489,7 @@ int model_export(const char *in, const char *out, const struct export_options *o
 {
     struct export x = {.o = o, .report = report, .told = clock_now()};
     struct rounding *r = mem_alloc(1, sizeof *r);
-    struct matrix embeddings[2];
+    struct matrix embeddings[EXPORT_TABLES];
     int rc;
 
     *report = (struct export_report){0};

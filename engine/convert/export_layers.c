@@ -41,9 +41,20 @@ bool export_heads_listed(const struct model *m)
     return export_two_heads(m) || (s && s->kind != MIXER_DELTA_NET);
 }
 
-bool export_widths_listed(const struct family *family)
+bool export_widths_listed(const struct model *m, const struct family *family)
 {
-    return family->one_operator;
+    bool differ = family->one_operator;
+    int width = 0;
+
+    for (int l = 0; l < m->hp.n_layers && export_two_heads(m); l++) {
+        const struct ffn_shape *s = &hparams_layer(&m->hp, l)->ffn;
+
+        if (s->kind == FFN_DENSE && width && s->shared_width != width)
+            differ = true;
+        if (s->kind == FFN_DENSE)
+            width = s->shared_width;
+    }
+    return differ;
 }
 
 static void put_heads(struct gguf_writer *w, const struct model *m, const struct family *family)
@@ -159,6 +170,17 @@ static void put_recurrent(struct gguf_writer *w, const struct model *m, const st
     }
 }
 
+static void put_inputs(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    uint32_t reading = 0;
+
+    for (int l = 0; l < m->hp.n_layers; l++)
+        reading += mixer_of(m, l)->keys_of > 0;
+    export_put_u32(w, family, "attention.shared_kv_layers", reading);
+    export_put_u32(w, family, "embedding_length_per_layer_input",
+                   (uint32_t)hparams_layer(&m->hp, 0)->inputs);
+}
+
 /* Keys of layers with a window end in _swa. */
 static void put_two_heads(struct gguf_writer *w, const struct model *m, const struct family *family,
                           const struct mixer_shape *whole)
@@ -170,8 +192,7 @@ static void put_two_heads(struct gguf_writer *w, const struct model *m, const st
     export_put_u32(w, family, "attention.value_length_swa", (uint32_t)m->hp.common.mixer.key_dim);
     export_put_u32(w, family, "rope.dimension_count", (uint32_t)whole->key_dim);
     export_put_f32(w, family, "rope.freq_base", m->hp.second_rope.theta);
-    export_put_u32(w, family, "attention.shared_kv_layers", 0);
-    export_put_u32(w, family, "embedding_length_per_layer_input", 0);
+    put_inputs(w, m, family);
     gguf_put_array(w, export_key(family, "attention.sliding_window_pattern", key), GGUF_BOOL,
                    (size_t)m->hp.n_layers);
     for (int l = 0; l < m->hp.n_layers; l++)
@@ -230,7 +251,7 @@ void export_put_layers(struct gguf_writer *w, const struct model *m, const struc
     if (export_heads_listed(m))
         put_heads(w, m, family);
     put_queries(w, m, family);
-    if (export_widths_listed(family))
+    if (export_widths_listed(m, family))
         put_widths(w, m, family);
     if (recurrent)
         put_recurrent(w, m, family, recurrent, mtp);

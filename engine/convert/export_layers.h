@@ -11,7 +11,7 @@
 /* Whether the number of key heads is a list, written by export_put_layers, not one number. */
 bool export_heads_listed(const struct model *m);
 /* Whether feed-forward widths are a list: a layer is a mixer or a feed-forward. */
-bool export_widths_listed(const struct family *family);
+bool export_widths_listed(const struct model *m, const struct family *family);
 /* Whether full-attention layers have other heads than those with a window; writes the key
  * lengths. */
 bool export_two_heads(const struct model *m);

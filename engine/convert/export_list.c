@@ -157,15 +157,27 @@ static int add_norm(struct export *x, enum tensor_role role, int layer,
 enum tensor_role export_role_of(const struct model *m, struct block_id id, enum matrix_part part)
 {
     static const enum tensor_role roles[MATRIX_PARTS] = {
-        [MATRIX_Q] = TENSOR_Q,           [MATRIX_K] = TENSOR_K,
-        [MATRIX_V] = TENSOR_V,           [MATRIX_O] = TENSOR_O,
-        [MATRIX_GATE] = TENSOR_GATES,    [MATRIX_UP] = TENSOR_UPS,
-        [MATRIX_DOWN] = TENSOR_DOWNS,    [MATRIX_HEAD] = TENSOR_HEAD,
-        [MATRIX_Q_A] = TENSOR_Q_A,       [MATRIX_KV_A] = TENSOR_KV_A,
-        [MATRIX_K_B] = TENSOR_K_B,       [MATRIX_V_B] = TENSOR_V_B,
-        [MATRIX_IN] = TENSOR_MIX_IN,     [MATRIX_Z] = TENSOR_MIX_Z,
-        [MATRIX_B] = TENSOR_MIX_B,       [MATRIX_A] = TENSOR_MIX_A,
-        [MATRIX_JOIN] = TENSOR_MTP_JOIN, [MATRIX_Z_IN] = TENSOR_MIX_Z_IN,
+        [MATRIX_Q] = TENSOR_Q,
+        [MATRIX_K] = TENSOR_K,
+        [MATRIX_V] = TENSOR_V,
+        [MATRIX_O] = TENSOR_O,
+        [MATRIX_GATE] = TENSOR_GATES,
+        [MATRIX_UP] = TENSOR_UPS,
+        [MATRIX_DOWN] = TENSOR_DOWNS,
+        [MATRIX_HEAD] = TENSOR_HEAD,
+        [MATRIX_Q_A] = TENSOR_Q_A,
+        [MATRIX_KV_A] = TENSOR_KV_A,
+        [MATRIX_K_B] = TENSOR_K_B,
+        [MATRIX_V_B] = TENSOR_V_B,
+        [MATRIX_IN] = TENSOR_MIX_IN,
+        [MATRIX_Z] = TENSOR_MIX_Z,
+        [MATRIX_B] = TENSOR_MIX_B,
+        [MATRIX_A] = TENSOR_MIX_A,
+        [MATRIX_JOIN] = TENSOR_MTP_JOIN,
+        [MATRIX_INPUT_GATE] = TENSOR_INPUT_GATE,
+        [MATRIX_INPUT_OUT] = TENSOR_INPUT_OUT,
+        [MATRIX_INPUT_PROJECT] = TENSOR_INPUT_PROJECT,
+        [MATRIX_Z_IN] = TENSOR_MIX_Z_IN,
         [MATRIX_A_IN] = TENSOR_MIX_A_IN,
     };
     const struct ffn_shape *s = &hparams_layer(&m->hp, id.layer)->ffn;
@@ -551,6 +563,7 @@ static int add_vectors(struct export *x, int l)
            (!s->parallel && add_norm(x, TENSOR_EXPERT_NORM, l, &w->expert_norm)) ||
            add_norm(x, TENSOR_ATTENTION_AFTER, l, &w->attention_after) ||
            add_norm(x, TENSOR_EXPERT_AFTER, l, &w->expert_after) || add_apart(x, l) ||
+           add_norm(x, TENSOR_INPUT_AFTER, l, &w->input_after) ||
            add_vector(x, TENSOR_LAYER_SCALE, l, false, w->scale, 1, 0) ||
            add_vector(x, TENSOR_EXPERT_SCALE, l, false, w->expert_scale, experts, 0) ||
            (shape_recurrent(&s->mixer) && add_recurrent(x, l)) ||
@@ -574,6 +587,22 @@ static int add_embeddings(struct export *x, enum tensor_role role, struct matrix
                            .cols = m->hp.hidden,
                            .data = m->embeddings.data};
     return add_matrix(x, role, 0, out, 1, 0);
+}
+
+/* Where inputs of single layers come from, but for their matrix. */
+static int add_inputs(struct export *x, struct matrix *out)
+{
+    const struct model *m = x->m;
+    int n = hparams_inputs(&m->hp);
+
+    if (!n)
+        return 0;
+    *out = (struct matrix){.type = m->input_table.type,
+                           .rows = (int)m->input_table.dims[0],
+                           .cols = n,
+                           .data = m->input_table.data};
+    return add_matrix(x, TENSOR_INPUT_TABLE, 0, out, 1, 0) ||
+           add_vector(x, TENSOR_INPUT_NORM, 0, false, m->input_norm, n / m->hp.n_layers, 0);
 }
 
 static int add_layers(struct export *x)
@@ -627,13 +656,13 @@ static int add_mtp(struct export *x, struct matrix *embeddings)
     return bad;
 }
 
-int export_list_parts(struct export *x, struct matrix embeddings[2], struct error *e)
+int export_list_parts(struct export *x, struct matrix embeddings[EXPORT_TABLES], struct error *e)
 {
     const struct model *m = x->m;
     int bad;
 
-    bad = add_embeddings(x, TENSOR_EMBEDDINGS, &embeddings[0]) || add_rope(x) ||
-          add_second_rope(x) || add_layers(x) ||
+    bad = add_embeddings(x, TENSOR_EMBEDDINGS, &embeddings[0]) || add_inputs(x, &embeddings[2]) ||
+          add_rope(x) || add_second_rope(x) || add_layers(x) ||
           add_norm(x, TENSOR_OUTPUT_NORM, 0, &m->output_norm) ||
           (!m->hp.tied_embeddings && add_block(x, (struct block_id){BLOCK_HEAD, 0, 0}, 1)) ||
           (x->mtp && add_mtp(x, &embeddings[1]));

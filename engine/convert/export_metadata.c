@@ -283,7 +283,7 @@ static void put_hparams(struct gguf_writer *w, const struct model *m, const stru
         put_mtp(w, m, family);
     put_rest(w, &m->hp, family);
     export_put_layers(w, m, family, mtp);
-    if (!export_widths_listed(family))
+    if (!export_widths_listed(m, family))
         export_put_u32(w, family, "feed_forward_length", dense_width(m));
     if (latent)
         put_latent(w, m, family);

@@ -30,6 +30,7 @@ static const char *other_mixer(const struct mixer_shape *a, const struct mixer_s
                ? "recurrence"
            : (a->kind == MIXER_ATTENTION || a->kind == MIXER_MLA) && !near(scale_of(a), scale_of(b))
                ? "scale of scores"
+           : a->keys_of != b->keys_of ? "shared keys"
            : a->sinks != b->sinks || a->gated != b->gated || a->gate != b->gate ||
                    a->qk_norm != b->qk_norm
                ? "attention"
@@ -97,7 +98,8 @@ int export_same(const struct model *read, const struct model *written, const str
         const struct layer_shape *x = hparams_layer(a, l), *y = hparams_layer(b, l);
 
         if ((what = other_mixer(&x->mixer, &y->mixer)) || (what = other_ffn(&x->ffn, &y->ffn)) ||
-            (what = x->norms.kind != y->norms.kind ? "norms" : NULL))
+            (what = x->norms.kind != y->norms.kind ? "norms" : NULL) ||
+            (what = x->inputs != y->inputs ? "inputs" : NULL))
             return error_set(e, ERR_MODEL,
                              "%s: GGUF files of the family %s cannot say the %s of layer %d", path,
                              family->name, what, l);

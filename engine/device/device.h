@@ -13,11 +13,11 @@
  * follow engine/device/numerics.h to the bit.
  *
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
- * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap, join (the
- * CPU has all), layers, fuses, report, kernels, stream, prefetch, footprint, tune, observe,
- * together, state_share, state_cut, state_trim, link_close, host_rows, done. Emulated where NULL:
- * layers by single jobs. Computing allocates no memory of ours: scratch for max_rows rows is
- * allocated at open, the state of a session at state_open and block_put. In names and jobs
+ * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap, join,
+ * inputs (the CPU has all), layers, fuses, report, kernels, stream, prefetch, footprint, tune,
+ * observe, together, state_share, state_cut, state_trim, link_close, host_rows, done. Emulated
+ * where NULL: layers by single jobs. Computing allocates no memory of ours: scratch for max_rows
+ * rows is allocated at open, the state of a session at state_open and block_put. In names and jobs
  * `attention` is a layer's mixer of any kind. */
 #ifndef ENGINE_DEVICE_DEVICE_H
 #define ENGINE_DEVICE_DEVICE_H
@@ -171,12 +171,23 @@ struct experts_job {
     const float *const *strengths; /* as in attention_job */
 };
 
-/* x = x + combine(expert outputs) by rule 9, with the norms and the scale that the layer applies
- * after them. */
+/* x = x + combine(expert outputs) by rule 9, with the norms, the layer's own inputs and the scale
+ * that it applies after them. */
 struct combine_job {
     int layer, rows;
     const float *out, *weights; /* (used, rows, hidden), (rows, n_experts_used) */
     float *x;
+    const float *inputs; /* (rows, hparams_inputs): of every layer; NULL: there are none */
+    const float *const *strengths; /* as in attention_job */
+};
+
+/* Where layers have inputs of their own: inputs (rows, hparams_inputs) holds the tokens' rows of
+ * the model's table (model_inputs), and gets by rule 15 what the layers use. x: the embeddings. */
+struct inputs_job {
+    int rows;
+    const float *x;
+    float *inputs;
+    const float *const *strengths; /* as in attention_job */
 };
 
 /* Final norm and head for some rows: logits (rows, n_vocab). */
@@ -216,6 +227,7 @@ struct layers_job {
     const struct span *spans;              /* as in attention_job */
     int n_spans;
     const float *const *strengths; /* likewise */
+    const float *inputs;           /* as in combine_job */
 };
 
 /* Rows of one layer in the exchange layout: for each token, heads * key_dim values of K, then heads
@@ -372,6 +384,8 @@ struct device_ops {
     int (*multiply)(struct device *d, const struct multiply_job *j, struct error *e);
     /* Optional: see join_job. */
     int (*join)(struct device *d, const struct join_job *j, struct error *e);
+    /* Optional: see inputs_job. */
+    int (*inputs)(struct device *d, const struct inputs_job *j, struct error *e);
     int (*wait)(struct device *d, struct error *e);
     /* Optional: whether wait() would return at once. Never waits. */
     bool (*done)(const struct device *d);

@@ -98,7 +98,13 @@
  * of row k of A (F32) and the row x as it is before rule 1 or any rounding; w_k = (strength *
  * scale) * t_k, the factor in the brackets rounded first; over the rows k of B turned, adapter
  * after adapter: acc = w_0*B_0, acc = fma(w_k, B_k, acc); y = y + acc. A row whose strengths are
- * all 0 stays as it is. Any thread; pure. */
+ * all 0 stays as it is.
+ *
+ * 15. Inputs of single layers: a token's row of the table times sqrt(n), n values a layer; p = (the
+ * matrix by rule 2 or 11, of the embedding) * (1/sqrt(hidden)), each layer's part normed (rule 5);
+ * the layer's values are (p + row) * sqrt(1/2). Behind the residual of its experts: x = x +
+ * norm(out(num_activate(gate(x), values))), both matrices by rule 2 or 11, the norm by rule 5; then
+ * the layer's scale. Any thread; pure. */
 #ifndef ENGINE_DEVICE_NUMERICS_H
 #define ENGINE_DEVICE_NUMERICS_H
 

@@ -37,7 +37,8 @@ struct state_size state_size(const struct mixer_shape *m, enum kv_type k, enum k
     struct state_size none = {0};
 
     switch (m->kind) {
-    case MIXER_ATTENTION: return rows(m, m->kv_heads, m->key_dim, shape_value_dim(m), k, v);
+    case MIXER_ATTENTION:
+        return m->keys_of ? none : rows(m, m->kv_heads, m->key_dim, shape_value_dim(m), k, v);
     case MIXER_MLA: return rows(m, 1, m->kv_rank + m->rope_dims, 0, k, v);
     case MIXER_SHORT_CONVOLUTION: return (struct state_size){.fixed_bytes = convolution(m, values)};
     case MIXER_DELTA_NET:
@@ -68,7 +69,7 @@ static int ring_room(const struct mixer_shape *m, const struct state_config *c)
 
 bool state_is_ring(const struct mixer_shape *m, const struct state_config *c)
 {
-    return m->window > 0 && ring_room(m, c) < c->context &&
+    return m->window > 0 && !m->keys_of && ring_room(m, c) < c->context &&
            2 * STATE_COPIES_LEAST * (m->window - 1) < c->context - ring_room(m, c);
 }
 

@@ -299,6 +299,20 @@ int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role, int l
     return add_bias(b, &m->bias, role, layer, 0, rows, rows, e);
 }
 
+/* Files may hold keys and values of a layer that reads another one's; nothing reads them. */
+static void pass_over_keys(struct binding *b, int layer)
+{
+    static const enum tensor_role roles[] = {TENSOR_K, TENSOR_V, TENSOR_K_NORM};
+
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+        const struct tensor_view *t = family_tensor(b->family, b->model->file, roles[i], layer, 0,
+                                                    false);
+
+        if (t)
+            b->used[t->index] = 1;
+    }
+}
+
 static int bind_attention(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct hparams *hp = &b->model->hp;
@@ -316,7 +330,9 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
     if (fused && (rc = turned ? check_shape(b, fused, hp->hidden, q + 2 * kv, 0, e)
                               : check_shape(b, fused, q + 2 * kv, hp->hidden, 0, e)))
         return rc;
-    for (int i = 0; i < (a->values_are_keys ? 2 : 3); i++) {
+    if (a->keys_of)
+        pass_over_keys(b, layer);
+    for (int i = 0; i < (a->keys_of ? 1 : a->values_are_keys ? 2 : 3); i++) {
         if (!fused) {
             if ((rc = bind_plain(b, part[i].m, part[i].role, layer, part[i].rows, hp->hidden, e)))
                 return rc;
@@ -337,9 +353,11 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
                               whole ? a->heads * a->key_dim : a->key_dim, e)))
             return rc;
         mind_one_more(b);
-        if ((rc = bind_vector(b, &w->k_norm, TENSOR_K_NORM, layer, whole ? kv : a->key_dim, e)))
+        if (!a->keys_of &&
+            (rc = bind_vector(b, &w->k_norm, TENSOR_K_NORM, layer, whole ? kv : a->key_dim, e)))
             return rc;
-        mind_one_more(b);
+        if (!a->keys_of)
+            mind_one_more(b);
     }
     if ((a->sinks && (rc = bind_vector(b, &w->sinks, TENSOR_SINKS, layer, a->heads, e))) ||
         (shape_gates(a) &&
@@ -651,6 +669,19 @@ static int bind_norms(struct binding *b, struct layer_weights *w, int layer, str
                      : 0;
 }
 
+/* What joins the layer's own inputs to the stream. */
+static int bind_layer_inputs(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    int hidden = b->model->hp.hidden, n = hparams_layer(&b->model->hp, layer)->inputs, rc;
+
+    if (!n)
+        return 0;
+    if ((rc = bind_plain(b, &w->input_gate, TENSOR_INPUT_GATE, layer, n, hidden, e)) ||
+        (rc = bind_plain(b, &w->input_out, TENSOR_INPUT_OUT, layer, hidden, n, e)))
+        return rc;
+    return bind_norm(b, &w->input_after, TENSOR_INPUT_AFTER, layer, e);
+}
+
 static int bind_layer(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     int rc;
@@ -659,7 +690,7 @@ static int bind_layer(struct binding *b, struct layer_weights *w, int layer, str
     if ((rc = bind_norms(b, w, layer, e)) || (rc = bind_router(b, w, layer, e)))
         return rc;
     b->counted = &b->total.attention;
-    if ((rc = bind_mixer(b, w, layer, e)))
+    if ((rc = bind_mixer(b, w, layer, e)) || (rc = bind_layer_inputs(b, w, layer, e)))
         return rc;
     b->counted = &b->total.experts;
     return bind_experts(b, w, layer, e);
@@ -706,6 +737,25 @@ static int bind_positions(struct binding *b, struct error *e)
     if (!rc)
         m->n_params += m->positions.dims[0] * m->hp.hidden;
     return rc;
+}
+
+/* Where tokens' inputs of single layers come from. The table may have fewer rows than the
+ * vocabulary, whose last tokens stand for images and sounds. */
+static int bind_inputs_table(struct binding *b, struct error *e)
+{
+    struct model *m = b->model;
+    int n = hparams_inputs(&m->hp), rc;
+
+    if (!n)
+        return 0;
+    if ((rc = bind_table(b, &m->input_table, TENSOR_INPUT_TABLE, 0, n, e)))
+        return rc;
+    m->n_params += m->input_table.dims[0] * n;
+    b->counted = &b->total.router_norms;
+    if ((rc = bind_vector(b, &m->input_norm, TENSOR_INPUT_NORM, 0, n / m->hp.n_layers, e)))
+        return rc;
+    b->counted = &b->total.attention;
+    return bind_plain(b, &m->input_project, TENSOR_INPUT_PROJECT, 0, n, m->hp.hidden, e);
 }
 
 static int bind_projections(struct binding *b, struct error *e)
@@ -762,7 +812,8 @@ static int bind_ends(struct binding *b, struct error *e)
     int width = m->hp.embedding_width ? m->hp.embedding_width : m->hp.hidden, rc;
 
     if ((rc = bind_table(b, &m->embeddings, TENSOR_EMBEDDINGS, m->hp.n_vocab, width, e)) ||
-        (m->hp.common.mixer.learned_positions && (rc = bind_positions(b, e))))
+        (m->hp.common.mixer.learned_positions && (rc = bind_positions(b, e))) ||
+        (rc = bind_inputs_table(b, e)))
         return rc;
     b->counted = &b->total.router_norms;
     if ((m->hp.embedding_width && (rc = bind_projections(b, e))) ||
@@ -875,7 +926,8 @@ int bind_model(struct binding *b, struct error *e)
     /* Active: parameters that a token is multiplied with. A look-up in the embeddings is not, so
      * those count only if they are the head. */
     m->n_params_active =
-        m->n_params - (m->hp.tied_embeddings ? 0 : m->embeddings.dims[0] * m->embeddings.dims[1]);
+        m->n_params - (m->hp.tied_embeddings ? 0 : m->embeddings.dims[0] * m->embeddings.dims[1]) -
+        (m->input_table.data ? m->input_table.dims[0] * m->input_table.dims[1] : 0);
     for (int l = 0; l < m->hp.n_layers; l++) {
         const struct ffn_shape *s = &hparams_layer(&m->hp, l)->ffn;
 

@@ -37,7 +37,11 @@ int model_block_matrices(const struct model *m, struct block_id id,
         all[11] = (struct block_matrix){&l->kv_a, MATRIX_KV_A};
         all[12] = (struct block_matrix){&l->k_b, MATRIX_K_B};
         all[13] = (struct block_matrix){&l->v_b, MATRIX_V_B};
-        n = 14;
+        all[14] = (struct block_matrix){&l->input_gate, MATRIX_INPUT_GATE};
+        all[15] = (struct block_matrix){&l->input_out, MATRIX_INPUT_OUT};
+        n = 16;
+        if (id.layer == 0)
+            all[n++] = (struct block_matrix){&m->input_project, MATRIX_INPUT_PROJECT};
         if (id.layer == 0)
             all[n++] = (struct block_matrix){&m->mtp.join, MATRIX_JOIN};
     }
@@ -49,10 +53,28 @@ int model_block_matrices(const struct model *m, struct block_id id,
 
 const char *matrix_part_name(enum matrix_part part)
 {
-    static const char *const names[MATRIX_PARTS] = {"q",    "k",    "v",    "o",    "in",
-                                                    "z",    "beta", "a",    "z_in", "a_in",
-                                                    "q_a",  "kv_a", "k_b",  "v_b",  "join",
-                                                    "gate", "up",   "down", "head"};
+    static const char *const names[MATRIX_PARTS] = {"q",
+                                                    "k",
+                                                    "v",
+                                                    "o",
+                                                    "in",
+                                                    "z",
+                                                    "beta",
+                                                    "a",
+                                                    "z_in",
+                                                    "a_in",
+                                                    "q_a",
+                                                    "kv_a",
+                                                    "k_b",
+                                                    "v_b",
+                                                    "input_gate",
+                                                    "input_out",
+                                                    "input_project",
+                                                    "join",
+                                                    "gate",
+                                                    "up",
+                                                    "down",
+                                                    "head"};
 
     return names[part];
 }
@@ -93,7 +115,8 @@ static uint64_t layer_norm_bytes(const struct model *m, const struct layer_weigh
     return norm_bytes(m, &l->attention_norm) + norm_bytes(m, &l->expert_norm) +
            norm_bytes(m, &l->attention_after) + norm_bytes(m, &l->expert_after) +
            norm_bytes(m, &l->routed_norm) + norm_bytes(m, &l->routed_after) +
-           norm_bytes(m, &l->shared_after) + norm_bytes(m, &l->router_norm);
+           norm_bytes(m, &l->shared_after) + norm_bytes(m, &l->router_norm) +
+           norm_bytes(m, &l->input_after);
 }
 
 struct block_bytes model_block_parts(const struct model *m, struct block_id id)

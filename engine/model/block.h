@@ -36,7 +36,10 @@ enum matrix_part {
     MATRIX_KV_A,
     MATRIX_K_B,
     MATRIX_V_B,
-    MATRIX_JOIN, /* of an MTP block: before its layer's mixer */
+    MATRIX_INPUT_GATE,
+    MATRIX_INPUT_OUT,
+    MATRIX_INPUT_PROJECT, /* of all layers, in the first one's block */
+    MATRIX_JOIN,          /* of an MTP block: before its layer's mixer */
     MATRIX_GATE,
     MATRIX_UP,
     MATRIX_DOWN,
@@ -44,7 +47,7 @@ enum matrix_part {
     MATRIX_PARTS
 };
 
-#define BLOCK_MATRICES 15 /* most matrices of a block */
+#define BLOCK_MATRICES 18 /* most matrices of a block */
 
 /* One matrix of a block. Adapters (LoRA) are attached to it by (block, part): matrix.lora. */
 struct block_matrix {

@@ -181,6 +181,57 @@ bool describe_windowed(struct describer *d, int layer, int period, bool first_se
     return !period || layer % period != (first_sees_all ? 0 : period - 1);
 }
 
+void describe_layer_inputs(struct hparams *hp, struct describer *d)
+{
+    const struct tensor_view *t =
+        d->family->tensors ? family_tensor(d->family, d->f, TENSOR_INPUT_NORM, 0, 0, false) : NULL;
+    int has = t && t->n_dims == 1 && t->dims[0] > 0 && t->dims[0] <= 1 << 16 ? (int)t->dims[0] : 0,
+        n = describe_int(d, "hidden_size_per_layer_input", has, 0, 1 << 16);
+
+    if (n > 0 && hp->n_layers > (1 << 24) / n)
+        describe_refuse(d, "%d layers with %d inputs of their own are too many", hp->n_layers, n);
+    for (int l = 0; l < hp->n_layers && !d->rc; l++)
+        hp->layers[l].inputs = n;
+}
+
+/* The last layer before `first` that sees as much as layer l, and has as wide keys and values; -1.
+ */
+static int keys_of(const struct hparams *hp, int l, int first)
+{
+    const struct mixer_shape *m = &hp->layers[l].mixer;
+
+    while (--first >= 0) {
+        const struct mixer_shape *k = &hp->layers[first].mixer;
+
+        if (k->window == m->window && k->second_rope == m->second_rope)
+            return k->kv_heads == m->kv_heads && k->key_dim == m->key_dim &&
+                           shape_value_dim(k) == shape_value_dim(m)
+                       ? first
+                       : -1;
+    }
+    return -1;
+}
+
+void describe_shared_keys(struct hparams *hp, struct describer *d)
+{
+    int first = hp->n_layers - describe_int(d, "num_kv_shared_layers", 0, 0, hp->n_layers);
+
+    for (int l = first; l < hp->n_layers && !d->rc; l++) {
+        int of = keys_of(hp, l, first);
+
+        if (of < 0) {
+            describe_refuse(d,
+                            "layer %d reads the keys of a layer like it before layer %d, and there "
+                            "is none",
+                            l, first);
+            return;
+        }
+        hp->layers[l].mixer.keys_of = of + 1;
+        hp->layers[l].mixer.values_are_keys = false;
+        hp->layers[of].mixer.lends = true;
+    }
+}
+
 /* Rotated values of a head in a layer with a window. */
 static int windowed_dims(const struct hparams *hp, struct describer *d)
 {

@@ -49,6 +49,11 @@ bool describe_windowed(struct describer *d, int layer, int period, bool first_se
  * second table: config.json has its base and part under rope_parameters.sliding_attention, GGUF
  * under names in _swa. Of its config.json only scalings that are computed per kind of layer. */
 void describe_two_ropes(struct hparams *hp, struct describer *d, int period, bool first_sees_all);
+/* Layers have inputs of their own (layer_shape.inputs), as wide as hidden_size_per_layer_input
+ * says, and the last num_kv_shared_layers read the keys and values of the last one before them with
+ * as wide a window. Gemma 3n and 4. */
+void describe_layer_inputs(struct hparams *hp, struct describer *d);
+void describe_shared_keys(struct hparams *hp, struct describer *d);
 bool describe_is_gguf(const struct describer *d);
 /* Whether the file has this tensor of that layer; false without tensors. */
 bool describe_has(const struct describer *d, enum tensor_role role, int layer);

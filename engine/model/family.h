@@ -44,6 +44,13 @@ enum tensor_role {
     TENSOR_ROUTER_NORM,
     TENSOR_LAYER_SCALE,  /* (1) */
     TENSOR_EXPERT_SCALE, /* (experts) */
+    /* what tokens bring for single layers, see struct model and layer_weights */
+    TENSOR_INPUT_TABLE,
+    TENSOR_INPUT_PROJECT,
+    TENSOR_INPUT_NORM,
+    TENSOR_INPUT_GATE,
+    TENSOR_INPUT_OUT,
+    TENSOR_INPUT_AFTER,
     TENSOR_Q,
     TENSOR_K,
     TENSOR_V,

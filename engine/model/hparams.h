@@ -64,6 +64,12 @@ static inline bool hparams_is_stop(const struct hparams *hp, int id)
     return i < hp->n_stops;
 }
 
+/* Values that a token brings for the layers (layer_shape.inputs), one layer's after the other's. */
+static inline int hparams_inputs(const struct hparams *hp)
+{
+    return hp->n_layers * hparams_layer(hp, 0)->inputs;
+}
+
 /* What an operator adds to the residual stream is multiplied with this first. */
 static inline float hparams_residual(const struct hparams *hp)
 {

@@ -6,7 +6,7 @@
 
 #define FIELD(f) digest_add(d, &(f), sizeof(f))
 
-static_assert(sizeof(struct mixer_shape) == 108, "a field of mixer_shape is not hashed");
+static_assert(sizeof(struct mixer_shape) == 116, "a field of mixer_shape is not hashed");
 static_assert(sizeof(struct router_shape) == 32, "a field of router_shape is not hashed");
 static_assert(sizeof(struct ffn_shape) == 76, "a field of ffn_shape is not hashed");
 static_assert(sizeof(struct norms_shape) == 12, "a field of norms_shape is not hashed");
@@ -55,6 +55,8 @@ static void add_mixer(struct digest *d, const struct mixer_shape *s)
         FIELD(s->a_rank);
         FIELD(s->z_rank);
     }
+    if (s->keys_of)
+        FIELD(s->keys_of);
     if (s->scale_growth != 0.0f) {
         FIELD(s->scale_growth);
         FIELD(s->scale_period);
@@ -104,6 +106,8 @@ static void add_layer(struct digest *d, const struct layer_shape *s)
     add_flag(d, s->scaled);
     if (s->parallel)
         add_flag(d, true);
+    if (s->inputs)
+        FIELD(s->inputs);
 }
 
 /* Divisors of rotary frequencies. */

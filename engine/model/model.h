@@ -72,7 +72,10 @@ struct layer_weights {
     const float *scale;                  /* one number: of layer_shape.scaled; NULL: none */
     const float *score_bias;             /* (routed experts): added to the scores; NULL: none */
     const float *sinks;                  /* (heads): of mixer_shape.sinks */
-    struct expert_weights *experts;      /* shape_experts: the shared one is the last */
+    /* of layer_shape.inputs: (inputs, hidden), (hidden, inputs), and the norm after both */
+    struct matrix input_gate, input_out;
+    struct norm_weights input_after;
+    struct expert_weights *experts; /* shape_experts: the shared one is the last */
 };
 
 /* An MTP block, which predicts further tokens (DeepSeek-V3's technical report, arXiv:2412.19437,
@@ -106,6 +109,12 @@ struct model {
      * between. */
     struct tensor_view embeddings, positions;
     const float *project_in, *project_out;
+    /* Of layers with inputs of their own, all layers' in one row: the table (rows, layers * inputs)
+     * by token, data NULL if there is none, the matrix (layers * inputs, hidden) for the embedding,
+     * and the norm (inputs) of each layer's part of its product */
+    struct tensor_view input_table;
+    struct matrix input_project;
+    const float *input_norm;
     struct layer_weights *layers;
     struct norm_weights output_norm; /* without weight: there is none */
     struct matrix head;              /* (n_vocab, hidden or embedding_width), with bias */
@@ -200,6 +209,9 @@ int model_check(const struct model *m, struct error *e);
 /* A token's embedding at a position as F32 (hidden values): scaled, projected, the learned position
  * added. id and pos must be in range. ERR_VALUE if it contains NaN or infinity. */
 int model_embed(const struct model *m, int id, int pos, float *out, struct error *e);
+/* A token's row of input_table as F32, scaled (hparams_inputs values); a token beyond the
+ * table's last row has the first one. ERR_VALUE as above. */
+int model_inputs(const struct model *m, int id, float *out, struct error *e);
 /* w (rows, cols) times x, rule 9 of numerics.h: between embeddings or head and the stream. */
 void model_project(const float *w, int rows, int cols, const float *x, float *y);
 /* A hidden state after a norm of the model's kind (without weight: none), (hidden) values, for

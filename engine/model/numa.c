@@ -61,7 +61,8 @@ static void add_matrix(struct slices *s, const struct matrix *w, int before, int
 static bool together(const struct block_matrix *b)
 {
     return b->part < MATRIX_GATE && b->part != MATRIX_O && b->part != MATRIX_K_B &&
-           b->part != MATRIX_V_B;
+           b->part != MATRIX_V_B && b->part != MATRIX_INPUT_GATE && b->part != MATRIX_INPUT_OUT &&
+           b->part != MATRIX_INPUT_PROJECT;
 }
 
 static void add_block(struct slices *s, const struct block_matrix *list, int n)

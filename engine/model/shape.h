@@ -53,8 +53,13 @@ struct mixer_shape {
     /* the output times sigmoid of a gate, or softplus of it; MLA: sigmoid of one a head, always */
     bool gated, gate_softplus;
     enum gate_form gate;
-    bool values_are_keys;   /* before any norm and rotation */
-    bool value_norm;        /* each head of the values is RMS-normed, without weights */
+    bool values_are_keys; /* before any norm and rotation */
+    bool value_norm;      /* each head of the values is RMS-normed, without weights */
+    /* Attention reads the rows of an earlier layer of the same heads, 1 + its number, and has no
+     * keys and values of its own (Gemma 3n and 4); 0: it has. lends: later layers read this one's.
+     */
+    int keys_of;
+    bool lends;
     bool learned_positions; /* no rotation: a table is added to the embeddings */
     /* MLA: q through a latent row of q_rank (0: directly), the cached row of kv_rank and the
      * rotated rope_dims; key_dim is the size of a head of q, its last rope_dims rotated. eps of
@@ -159,6 +164,10 @@ struct layer_shape {
     /* the feed-forward has the mixer's input, normed by the same norm; the stream is the sum of
      * both outputs and itself (Wang and Komatsuzaki, GPT-J, 2021; Cohere) */
     bool parallel;
+    /* Values that each token brings for this layer alone (per-layer embeddings, Gemma 3n and 4),
+     * after the feed-forward: the stream gains norm(out(activation(gate(x)) * values)). All layers
+     * have as many; 0: none */
+    int inputs;
 };
 
 /* Weight of a shared expert without a gate. */
@@ -242,6 +251,12 @@ static inline int shape_gates(const struct mixer_shape *s)
     return !s->gated || s->gate == GATE_WITHIN
                ? 0
                : s->heads * (s->gate == GATE_HEADS ? 1 : shape_value_dim(s));
+}
+
+/* Rows of the keys' and values' matrices; 0: another layer's rows are read. */
+static inline int shape_own_keys(const struct mixer_shape *s)
+{
+    return s->keys_of ? 0 : s->kv_heads;
 }
 
 /* Normed rows per token for a layer's experts: a dense part beside routed experts has its own row,

@@ -85,6 +85,10 @@ bool residency_supports(const struct device *d, const struct model *m, struct bl
     int n = model_block_matrices(m, id, list);
     bool can = n > 0;
 
+    if (id.kind == BLOCK_ATTENTION && ops != &cpu_device_ops &&
+        (shape->inputs || shape->mixer.keys_of || shape->mixer.lends))
+        return false; /* the CPU joins inputs, and rows lie where all their readers are */
+
     for (int i = 0; i < n; i++)
         can = can && !list[i].w->order && !list[i].w->lora &&
               ops->supports(d, shape, id.kind, list[i].w->type);

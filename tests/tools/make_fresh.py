@@ -89,6 +89,18 @@ CONFIGS = {
                         linear_attn_config=dict(head_dim=8, num_heads=4, short_conv_kernel_size=4, kda_layers=[1], full_attn_layers=[2])),
     "hunyuan_v1_moe": dict(TINY, model_type="hunyuan_v1_moe", num_key_value_heads=2, intermediate_size=8, num_experts=5, moe_topk=2, num_shared_expert=1,
                            rms_norm_eps=1e-5, rope_parameters={"rope_type": "dynamic", "rope_theta": 1000.0, "alpha": 20.0, "factor": 1.0}),
+    "mistral4": dict({k: v for k, v in TINY.items() if k != "head_dim"}, model_type="mistral4", num_key_value_heads=4, moe_intermediate_size=8,
+                     n_routed_experts=5, num_experts_per_tok=2, n_shared_experts=1, first_k_dense_replace=1, kv_lora_rank=16, q_lora_rank=16,
+                     qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=16, norm_topk_prob=True, routed_scaling_factor=1.6, rms_norm_eps=1e-6,
+                     rope_parameters={"rope_type": "yarn", "type": "yarn", "rope_theta": 5000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+                                      "mscale_all_dim": 1.0, "original_max_position_embeddings": 5, "llama_4_scaling_beta": 0.3}),
+    "gemma4_e": dict(TINY, model_type="gemma4_text", num_hidden_layers=5, num_key_value_heads=2, global_head_dim=16, sliding_window=6,
+                     hidden_size_per_layer_input=8, vocab_size_per_layer_input=48, num_kv_shared_layers=2, use_double_wide_mlp=True, enable_moe_block=False,
+                     num_experts=None, top_k_experts=None, moe_intermediate_size=None, attention_k_eq_v=False, num_global_key_value_heads=None,
+                     tie_word_embeddings=True, rms_norm_eps=1e-6, final_logit_softcapping=8.0, hidden_activation="gelu_pytorch_tanh",
+                     layer_types=["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+                     rope_parameters={"sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+                                      "full_attention": {"rope_type": "proportional", "rope_theta": 5000.0, "partial_rotary_factor": 0.25}}),
     "gemma3": dict(TINY, model_type="gemma3_text", num_hidden_layers=4, sliding_window=6, tie_word_embeddings=True, rms_norm_eps=1e-6,
                    layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
                    query_pre_attn_scalar=8, hidden_activation="gelu_pytorch_tanh",
@@ -106,7 +118,7 @@ def draw(model, seed):
         if name.endswith(("A_log", "conv1d.weight")):  # decays of exp(-exp(..)), taps of whatever sign
             x = 0.5 * x
         elif p.dim() == 1:
-            gemma = model.config.model_type.startswith("gemma")  # 1 + w; widely: its tied head would repeat each token
+            gemma = model.config.model_type.startswith("gemma3_")  # 1 + w; widely: its tied head would repeat each token
             x = 0.1 * x if "bias" in name else x if gemma else 0.2 * x + 1
         elif "embed" not in name:
             x = x / p.shape[-1] ** 0.5 * 1.5
@@ -156,7 +168,9 @@ def make(name, to, tokens, first, **changes):
     for seed in range(first, first + 300):
         torch.manual_seed(seed)
         like = make_goldens.deepseek_config(config) if name == "deepseek" else config
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**copy.deepcopy(like)), dtype=torch.float32, attn_implementation="eager")
+        cls = make_goldens.BY_NAME.get(like["model_type"])
+        model = (cls._from_config if cls else AutoModelForCausalLM.from_config)(AutoConfig.for_model(**copy.deepcopy(like)), dtype=torch.float32,
+                                                                                attn_implementation="eager")
         draw(model, seed)
         save(model, config, to)
         if name == "deepseek":

@@ -86,6 +86,8 @@ SIZES = {
 IN_OUT = r"\.c_(attn|proj|fc)\.weight$|experts\.(gate_up|down)_proj$"  # matrices that lie (in, out) in these families:
 IN_OUT_FAMILIES = ("gpt2", "gpt_oss", "qwen3_vl_moe")
 EXACT = dict(dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")
+# classes that AutoModelForCausalLM does not find
+BY_NAME = {"qwen3_vl_moe": transformers.Qwen3VLMoeForConditionalGeneration, "mistral4": transformers.Mistral4ForCausalLM}
 NAMES = ("norm", "ln_f", "embedding_norm", "norm_f", "final_layernorm")
 
 
@@ -184,7 +186,7 @@ def load(folder, dtype=torch.float32):
             stand_in(folder, Path(t))
             return load(Path(t), dtype)
     config = AutoConfig.from_pretrained(folder)
-    cls = transformers.Qwen3VLMoeForConditionalGeneration if config.model_type == "qwen3_vl_moe" else AutoModelForCausalLM
+    cls = BY_NAME.get(config.model_type, AutoModelForCausalLM)
     model, info = cls.from_pretrained(folder, **{**EXACT, "dtype": torch.float32}, output_loading_info=True)
     wrong = [k for k in info["missing_keys"] if "vis" not in k], info["mismatched_keys"]
     if any(wrong):

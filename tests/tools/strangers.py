@@ -21,6 +21,8 @@ import transformers
 import make_fresh
 
 GONE = "GONE"
+GEMMA = make_fresh.CONFIGS["gemma4_e"]["rope_parameters"]
+MISTRAL = make_fresh.CONFIGS["mistral4"]["rope_parameters"]
 MORE = dict(hidden_size=48, num_hidden_layers=4)
 COMMON = {  # of any family of experts
     "one_expert": dict(num_experts=1, num_experts_per_tok=1),
@@ -251,6 +253,38 @@ STRANGERS |= {
     "qwen3_next": dict(without(ROUTED, "no_shared", "two_shared", "partial"), not_normed=dict(norm_topk_prob=False), step=dict(decoder_sparse_step=2),
                        heads=dict(linear_num_value_heads=6, linear_num_key_heads=3), values=dict(linear_value_head_dim=12), taps=dict(linear_conv_kernel_dim=3),
                        whole=dict(rope_parameters=ROPE)),
+    "gemma4_e": {
+        "no_shared_keys": dict(num_kv_shared_layers=0),
+        "one_shared_layer": dict(num_kv_shared_layers=1, num_key_value_heads=1, num_attention_heads=2),
+        "odd_widths": dict(hidden_size=40, intermediate_size=20, hidden_size_per_layer_input=12),
+        "not_twice_as_wide": dict(use_double_wide_mlp=False),
+        "values_are_keys": dict(attention_k_eq_v=True, num_global_key_value_heads=1),
+        "own_head": dict(tie_word_embeddings=False),
+        "experts": dict(enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=8),
+        "one_expert": dict(enable_moe_block=True, num_experts=3, top_k_experts=1, moe_intermediate_size=8),
+        "no_cap": dict(final_logit_softcapping=None),
+        "same_heads_all_rotated": dict(global_head_dim=8, sliding_window=3,
+                                        rope_parameters=dict(GEMMA, full_attention=dict(GEMMA["full_attention"], partial_rotary_factor=1.0))),
+        "biases": dict(attention_bias=True),
+        "a_full_layer_first": dict(layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention",
+                                                "sliding_attention"]),
+        "silu": dict(hidden_activation="silu"),
+    },
+    "mistral4": {
+        "queries_without_a_latent_row": dict(q_lora_rank=None),
+        "tied": dict(tie_word_embeddings=True),
+        "biases": dict(attention_bias=True),
+        "no_dense_layer": dict(first_k_dense_replace=0),
+        "weights_as_they_are": dict(norm_topk_prob=False),
+        "halves_rotated": dict(rope_interleave=False),
+        "a_small_part_rotated": dict(qk_nope_head_dim=48, rope_parameters=dict(MISTRAL, partial_rotary_factor=0.25)),
+        "wide": dict(v_head_dim=32, qk_rope_head_dim=32, qk_nope_head_dim=32, kv_lora_rank=48),
+        "one_expert": dict(n_routed_experts=3, num_experts_per_tok=1),
+        "two_shared_experts": dict(n_shared_experts=2),
+        "odd_widths": dict(hidden_size=40, moe_intermediate_size=12, intermediate_size=20),
+        "no_growth": dict(rope_parameters=dict(MISTRAL, llama_4_scaling_beta=0.0)),
+        "groups": dict(n_routed_experts=6, n_group=2, topk_group=1),
+    },
 }
 
 

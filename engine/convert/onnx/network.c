@@ -77,6 +77,8 @@ int network_possible(const struct hparams *hp, bool microsoft, struct error *e)
         lack = mixer_lacks(&s->mixer, &hp->common.mixer);
         lack = lack ? lack : ffn_lacks(&s->ffn, microsoft);
         lack = lack ? lack : layer_lacks(s);
+        lack = lack ? lack : s->inputs ? "inputs of its own" : NULL;
+        lack = lack ? lack : s->mixer.keys_of ? "keys of another layer" : NULL;
         lack = lack ? lack : s->scaled ? "a scale of the layer" : NULL;
         if (lack)
             return error_set(e, ERR_MODEL, "layer %d has %s, which ONNX export does not write", l,

@@ -367,10 +367,15 @@ static void test_combine(struct suite *s)
 {
     enum dtype type = s->config->model->layers[s->layer].experts[0].up.type;
     int rows = s->config->max_rows, used = s->hp->n_experts_used;
-    struct combine_job job = {s->layer, rows, s->out, s->weights, s->got},
-                       want = {s->layer, rows, s->out, s->weights, s->want};
+    struct combine_job job = {.layer = s->layer,
+                              .rows = rows,
+                              .out = s->out,
+                              .weights = s->weights,
+                              .x = s->got},
+                       want = job;
     struct error e = {0};
 
+    want.x = s->want;
     fill(s, s->out, row_count(s, rows) * (size_t)used);
     fill(s, s->weights, (size_t)(rows * used));
     fill(s, s->got, row_count(s, rows));

@@ -176,7 +176,7 @@ static int project_latent(struct expected *x, const struct attention_job *j, int
     const float *cos = x->config->rope_cos[0] + (size_t)pos * (size_t)half;
     const float *sin = x->config->rope_sin[0] + (size_t)pos * (size_t)half;
     float *queries = x->queries + (size_t)row * (size_t)(s->heads * dims), *kv = x->kv;
-    float *turned = x->heads, scale = shape_score_scale(s);
+    float *turned = x->heads, scale = shape_score_scale_at(s, pos);
 
     reference_norm(j->x + (size_t)row * (size_t)hp->hidden, &shape->norms, &w->attention_norm,
                    hp->hidden, x->h);
@@ -418,7 +418,9 @@ static int one_layer(struct expected *x, const struct layers_job *j, int layer, 
         if (g.expert >= 0 && expected_experts(x, &one) < 0)
             return ERR_MEMORY;
     }
-    expected_combine(x, &(struct combine_job){layer, j->rows, out, route.weights, j->x});
+    expected_combine(
+        x, &(struct combine_job){
+               .layer = layer, .rows = j->rows, .out = out, .weights = route.weights, .x = j->x});
     return 0;
 }
 

@@ -161,6 +161,22 @@ struct tuning_watch {
     int threads;
 };
 
+struct cpu_device;
+
+/* A matrix times all rows of a job. */
+struct product {
+    const struct matrix *w;
+    /* row t of its input, by thread tid */
+    void (*input)(struct cpu_device *d, int tid, const struct product *p, int t, float *row);
+    int rows;
+    float *out; /* (rows, w->rows) */
+    const struct head_job *head;
+    const struct join_job *join;
+    const struct multiply_job *multiply;
+    const float *x, *inputs; /* ffn/inputs.c */
+    enum activation activation;
+};
+
 struct cpu_device {
     struct device_base base;
     const struct model *model;
@@ -198,6 +214,8 @@ struct cpu_device {
     float *normed;              /* shape_normed_rows at most x max_rows x hidden */
     float *added;               /* max_rows x hidden: input of a norm after its operator; or the
                                  * stream before the mixer of a parallel layer */
+    /* layers with inputs of their own: max_rows x hparams_inputs, x one layer's */
+    float *projected, *input_gates;
     float *ones;                /* weights of a norm without any: of a head's values */
     float *mixed;               /* max_rows x columns of a recurrent mixer's row */
     float *gathered;            /* max_rows * used x hidden, float experts */
@@ -240,16 +258,8 @@ struct cpu_device {
     int entries; /* of its groups together */
     const struct route_job *route_job;
     const struct combine_job *combine_job;
-    struct product {
-        const struct matrix *w;
-        /* row t of its input, by thread tid */
-        void (*input)(struct cpu_device *d, int tid, int t, float *row);
-        int rows;
-        float *out; /* (rows, w->rows) */
-        const struct head_job *head;
-        const struct join_job *join;
-        const struct multiply_job *multiply;
-    } product;
+    struct product product;
+    const struct inputs_job *inputs_job;
     const struct layers_job *layers_job;
     const struct device_observer *observer; /* NULL: none */
     struct {
@@ -559,6 +569,14 @@ void route_row(const struct cpu_device *d, int layer, int row,
  * the norms and the scale after it. */
 void combine_row(const struct cpu_device *d, int tid, int layer, const float *out, ptrdiff_t stride,
                  const float *weights, float *x);
+/* ffn/inputs.c. What a layer's own inputs add to x, and its scale; inputs as in combine_job.
+ * Nothing where it has none. */
+void inputs_phases(struct cpu_device *d, int tid, int layer, int rows, const float *inputs,
+                   float *x);
+/* device_ops.inputs: a region of the pool. */
+void inputs_region(void *ctx, int tid, int n);
+/* product.c: the phases of a product. */
+void product_phases(struct cpu_device *d, int tid, const struct product *p);
 /* One row through the expert half of a layer: norm, routing, experts, combination into x. seen: the
  * stream that they see: x, but for parallel layers (layer_shape.parallel). */
 void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen, float *x,

@@ -1,8 +1,10 @@
 /* Families deepseek_v2, deepseek_v3 (Kimi-K2 too) and glm4_moe_lite (GLM-4.7-Flash): latent
- * attention, the first layers dense; and deepseek (DeepSeekMoE 16B), whose attention is Llama's,
- * by its own modeling_deepseek.py and llama.cpp's src/models/deepseek.cpp. Names after
- * modeling_deepseek_v2.py, modeling_deepseek_v3.py and modeling_glm4_moe_lite.py (Hugging Face) and
- * llama.cpp's gguf-py/gguf/constants.py, where all of them are deepseek2. Constant data. */
+ * attention, the first layers dense; mistral4 (Mistral Small 4, 119B-A6B, text): the same with
+ * softmax and queries that grow with their position, by modeling_mistral4.py; and deepseek
+ * (DeepSeekMoE 16B), whose attention is Llama's, by its own modeling_deepseek.py and llama.cpp's
+ * src/models/deepseek.cpp. Names after modeling_deepseek_v2.py, modeling_deepseek_v3.py and
+ * modeling_glm4_moe_lite.py (Hugging Face) and llama.cpp's gguf-py/gguf/constants.py, where all of
+ * them but mistral4 are deepseek2. Constant data. */
 #include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
@@ -14,6 +16,23 @@ static const struct family_key keys[] = {
     KEYS_GROUPS,
     KEYS_LATENT,
     KEYS_END,
+};
+
+#define PERIOD "rope_parameters.original_max_position_embeddings"
+
+static const struct family_key mistral4_keys[] = {
+    KEYS_COMMON,
+    KEYS_EXPERTS("moe_intermediate_size"),
+    KEYS_GROUPS,
+    KEYS_LATENT,
+    {FIELD(common.mixer.scale_growth), KEY_FLOAT, {"attention.temperature_scale"},
+     {"rope_parameters.llama_4_scaling_beta"}, 0.0, 0.0, 1e3},
+    KEYS_END,
+};
+
+static const struct family_rename mistral4_renamed[] = {
+    {PERIOD, "rope.scaling.original_context_length"},
+    {NULL, NULL},
 };
 
 static const struct family_tensor tensors[] = {
@@ -84,6 +103,27 @@ static void gguf_layers(struct hparams *hp, struct describer *d)
     }
 }
 
+static void mistral4_layers(struct hparams *hp, struct describer *d)
+{
+    int period = describe_int(d, PERIOD, 0, 1, 1 << 27);
+
+    if (!describe_is_gguf(d)) {
+        describe_latent(hp, d);
+        if (family_config(d->f, "rope_parameters.rope_theta").type == META_NONE)
+            describe_refuse(d, "its config.json has no rope_parameters.rope_theta");
+    }
+    if (hp->common.mixer.scale_growth != 0.0f && !period)
+        describe_refuse(d, "its queries grow with their position, but it does not say within how "
+                           "many tokens (original_max_position_embeddings)");
+    for (int l = 0; l < hp->n_layers; l++) {
+        hp->layers[l].mixer.scale_period = period ? period : 1;
+        if (hp->layers[l].ffn.router.groups > 1)
+            describe_refuse(d,
+                            "experts are chosen from groups (n_group), which is not computed for "
+                            "mistral4");
+    }
+}
+
 /* The arguments: how experts are chosen. */
 #define OF_ALL(...)                                                                  \
     .shape = {.mixer = {.kind = MIXER_MLA, .rope = ROPE_PAIRS, .latent_eps = 1e-6f}, \
@@ -128,6 +168,31 @@ const struct family family_deepseek2 = {
     .extra_layers = true,
     .layers = gguf_layers,
     .stops = gguf_stops,
+};
+
+static const char *const towers[] = {"*vision_tower.*", "*multi_modal_projector.*", NULL};
+
+const struct family family_mistral4 = {
+    .name = "mistral4",
+    .gguf = {"mistral4"},
+    .exported = true,
+    .gguf_fused = true,
+    .json = {"Mistral4ForCausalLM", "mistral4"},
+    .nested = "model.language_model.",
+    .shape = {.mixer = {.kind = MIXER_MLA, .rope = ROPE_PAIRS, .latent_eps = 1e-6f},
+              .ffn = {.router = {.kind = ROUTER_SOFTMAX, .normalised = true, .floor = 1e-20f}},
+              .norms = {.kind = NORM_RMS, .before = true}},
+    .gguf_rope = ROPE_PAIRS,
+    .keys = mistral4_keys,
+    .tensors = tensors,
+    .layers = mistral4_layers,
+    .renamed = mistral4_renamed,
+    .normalised = "norm_topk_prob",
+    .part_unsaid =
+        1.0f, /* config.json states which part of a head is rotated, as qk_rope_head_dim */
+    ROPE_NAMES,
+    .ignored = towers,
+    .stops = stops,
 };
 
 /* Its converter has moved the rows of q and k so that pairs of neighbours are rotated. */

@@ -1,7 +1,8 @@
-/* Family gemma4 (26B-A4B, 31B): windows, some layers that see all with heads of their own, whose
- * values are their keys, a dense feed-forward beside the experts, norms before and after. Names and
- * sums after modeling_gemma4.py (Hugging Face) and llama.cpp's gguf-py/gguf/constants.py
- * (MODEL_ARCH.GEMMA4). Constant data. */
+/* Family gemma4 (26B-A4B, 31B; E2B, E4B): windows, some layers that see all with heads of their
+ * own, whose values are their keys, a dense feed-forward beside the experts, norms before and
+ * after; the small ones: inputs of single layers, and last layers that read the keys and values of
+ * earlier ones. Names and sums after modeling_gemma4.py (Hugging Face) and llama.cpp's
+ * gguf-py/gguf/constants.py (MODEL_ARCH.GEMMA4). Constant data. */
 #include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
@@ -67,6 +68,7 @@ static const struct family_tensor tensors[] = {
     {TENSOR_ROUTED_AFTER, false, {"blk.%l.post_ffw_norm_2.weight"},
      {HF "post_feedforward_layernorm_2.weight"}},
     {TENSOR_LAYER_SCALE, false, {"blk.%l.layer_output_scale.weight"}, {HF "layer_scalar"}},
+    TENSORS_INPUTS,
     {TENSOR_ROUTER, false, {"blk.%l.ffn_gate_inp.weight"}, {HF "router.proj.weight"}},
     {TENSOR_ROUTER_NORM, false, {"blk.%l.ffn_gate_inp.scale"}, {HF "router.scale"}},
     {TENSOR_EXPERT_SCALE, false, {"blk.%l.ffn_down_exps.scale"}, {HF "router.per_expert_scale"}},
@@ -165,9 +167,6 @@ static void check_settings(struct describer *d)
 
     describe_only(d, "rope_parameters.sliding_attention.rope_type", plain);
     describe_only(d, "rope_parameters.full_attention.rope_type", part);
-    describe_never(d, "hidden_size_per_layer_input");
-    describe_never(d, "num_kv_shared_layers");
-    describe_never(d, "use_double_wide_mlp");
     describe_only(d, "use_bidirectional_attention", causal);
     describe_only_number(d, "rope_parameters.full_attention.factor", 1.0);
     if (!describe_is_gguf(d) &&
@@ -175,10 +174,23 @@ static void check_settings(struct describer *d)
         describe_refuse(d, "its config.json has no rope_parameters.full_attention.rope_type");
 }
 
+/* The dense part's width. Layers without keys of their own may be twice as wide: GGUF lists the
+ * widths then. */
+static int dense_width(const struct hparams *hp, struct describer *d, int layer)
+{
+    int width = describe_int_at(d, "intermediate_size", layer, 0);
+    bool twice = !describe_is_gguf(d) && hp->layers[layer].mixer.keys_of &&
+                 describe_flag(d, "use_double_wide_mlp", false);
+
+    if (width < 1 || width > 1 << 20)
+        describe_refuse(d, "its intermediate_size (feed_forward_length) must be from 1 to %d",
+                        1 << 20);
+    return twice ? 2 * width : width;
+}
+
 static void layers(struct hparams *hp, struct describer *d)
 {
     const struct mixer_shape all = whole(hp, d);
-    int dense = describe_int(d, "intermediate_size", 0, 1, 1 << 20);
 
     check_settings(d);
     hp->embedding_scale = sqrtf((float)hp->hidden);
@@ -193,10 +205,19 @@ static void layers(struct hparams *hp, struct describer *d)
             s->mixer.kv_heads = describe_int_at(d, "num_key_value_heads", l, s->mixer.kv_heads);
             s->mixer.values_are_keys = !describe_has(d, TENSOR_V, l);
         }
-        if (s->ffn.kind != FFN_ROUTED)
-            continue;
-        s->ffn.kind = FFN_DENSE_AND_ROUTED;
-        describe_shared(&s->ffn, dense);
+    }
+    describe_layer_inputs(hp, d);
+    describe_shared_keys(hp, d);
+    for (int l = 0; l < hp->n_layers; l++) {
+        struct ffn_shape *f = &hp->layers[l].ffn;
+        bool routed = f->kind == FFN_ROUTED;
+
+        if (routed)
+            f->kind = FFN_DENSE_AND_ROUTED;
+        if (routed)
+            describe_shared(f, dense_width(hp, d, l));
+        else if (!describe_has(d, TENSOR_DENSE_DOWN, l))
+            f->shared_width = dense_width(hp, d, l);
     }
 }
 

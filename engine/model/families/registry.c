@@ -72,6 +72,18 @@ static const char *nearest(const struct meta_value *v, bool gguf)
     return best;
 }
 
+/* The family of the text of a model that sees, where that is said apart and has a name of its own
+ * (Mistral Small 4 is a Mistral3ForConditionalGeneration whose text is mistral4); else `whole`. */
+static const struct family *of_text(const struct weight_file *f, const struct family *whole)
+{
+    struct meta_value v = weight_file_meta(f, "text_config.model_type");
+
+    for (const struct family *const *at = families; *at; at++)
+        if ((*at)->nested && spelled(&v, (*at)->json))
+            return *at;
+    return whole;
+}
+
 int family_of(const struct family **out, const struct weight_file *f, struct error *e)
 {
     int gguf = weight_file_format(f) == WEIGHT_GGUF;
@@ -95,7 +107,7 @@ int family_of(const struct family **out, const struct weight_file *f, struct err
         const struct family *family = *at;
 
         if (spelled(&v[0], gguf ? family->gguf : family->json) || spelled(&v[1], family->json)) {
-            *out = family;
+            *out = gguf ? family : of_text(f, family);
             return 0;
         }
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", *known ? ", " : "",

@@ -192,6 +192,19 @@
     {TENSOR_DENSE_UP, false, {"blk.%l.ffn_up.weight"}, {HF "mlp.up_proj.weight"}}, \
     {TENSOR_DENSE_DOWN, false, {"blk.%l.ffn_down.weight"}, {HF "mlp.down_proj.weight"}}
 
+/* what tokens bring for single layers (Gemma 3n and 4) */
+#define TENSORS_INPUTS \
+    {TENSOR_INPUT_TABLE, false, {"per_layer_token_embd.weight"}, \
+     {"model.embed_tokens_per_layer.weight"}}, \
+    {TENSOR_INPUT_PROJECT, false, {"per_layer_model_proj.weight"}, \
+     {"model.per_layer_model_projection.weight"}}, \
+    {TENSOR_INPUT_NORM, false, {"per_layer_proj_norm.weight"}, \
+     {"model.per_layer_projection_norm.weight"}}, \
+    {TENSOR_INPUT_GATE, false, {"blk.%l.inp_gate.weight"}, {HF "per_layer_input_gate.weight"}}, \
+    {TENSOR_INPUT_OUT, false, {"blk.%l.proj.weight"}, {HF "per_layer_projection.weight"}}, \
+    {TENSOR_INPUT_AFTER, false, {"blk.%l.post_norm.weight"}, \
+     {HF "post_per_layer_input_norm.weight"}}
+
 /* of(name): the spellings of a tensor of the mixer in folders */
 #define TENSORS_MAMBA2(of) \
     {TENSOR_MIX_IN, true, {"blk.%l.ssm_in.weight"}, of("in_proj.weight")}, \

@@ -419,6 +419,19 @@ static int add_position(const struct model *m, int pos, float *out, struct error
     return 0;
 }
 
+int model_inputs(const struct model *m, int id, float *out, struct error *e)
+{
+    int n = hparams_inputs(&m->hp);
+    float scale = sqrtf((float)(n / m->hp.n_layers));
+
+    table_row(&m->input_table, id < m->input_table.dims[0] ? id : 0, out);
+    if (!values_finite(out, n))
+        return tensor_broken(m->file, m->input_table.name, e);
+    for (int i = 0; i < n; i++)
+        out[i] *= scale;
+    return 0;
+}
+
 int model_embed(const struct model *m, int id, int pos, float *out, struct error *e)
 {
     float narrow[HPARAMS_EMBEDDING_MOST], *row = m->project_in ? narrow : out;

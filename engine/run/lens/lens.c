@@ -204,6 +204,23 @@ static void take_pattern(const struct looking *k, int layer)
     }
 }
 
+/* What the token brought for this layer alone: what x has got besides its operators' parts. Counts
+ * as its embedding. */
+static void take_inputs(const struct looking *k, int layer, const float *x)
+{
+    struct lens *l = k->l;
+    const float *by = k->m->layers[layer].scale;
+
+    for (int c = 0; c < l->hidden && (!by || *by != 0.0f); c++) {
+        double sum = (double)l->stream[at_layer(l, layer) + (size_t)c] +
+                     (double)l->mixer[at_layer(l, layer) + (size_t)c];
+
+        for (int i = 0; i < l->slots; i++)
+            sum += (double)l->expert[at_slot(l, layer, i) + (size_t)c];
+        l->embedding[c] += (float)((double)x[c] / (by ? (double)*by : 1.0) - sum);
+    }
+}
+
 static void tap(void *ctx, const struct forward *f, enum tap_point where, int layer)
 {
     struct looking *k = ctx;
@@ -242,6 +259,8 @@ static void tap(void *ctx, const struct forward *f, enum tap_point where, int la
         break;
     }
     case TAP_AFTER:
+        if (s->inputs)
+            take_inputs(k, layer, x);
         if (s->scaled) {
             float by = *k->m->layers[layer].scale;
 

@@ -34,7 +34,8 @@ struct lens {
     int position, token; /* of the newest engine_lens */
     /* (layers + 1, hidden): before every layer, and after the last */
     float *stream;
-    /* what was added, as x's sum has it: (hidden), (layers, hidden), (layers, slots, hidden) */
+    /* what was added, as x's sum has it: (hidden), (layers, hidden), (layers, slots, hidden). What
+     * a token brings for single layers (layer_shape.inputs) counts as its embedding. */
     float *embedding, *mixer, *expert;
     /* (hidden): of norms behind operators, their biases */
     float *constant;

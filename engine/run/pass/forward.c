@@ -54,6 +54,7 @@
     X(guess, z.used)                             \
     X(fused_device, z.layers)                    \
     X(spans, z.rows)                             \
+    X(inputs, z.rows * z.inputs)                 \
     X(strengths, z.rows)                         \
     X(head_strengths, z.rows)                    \
     X(edits, z.rows)                             \
@@ -70,7 +71,7 @@
 /* clang-format on */
 
 struct sizes {
-    size_t layers, rows, hidden, experts, used, normed;
+    size_t layers, rows, hidden, experts, used, normed, inputs;
 };
 
 int blocks_normed_rows(const struct hparams *hp)
@@ -90,7 +91,8 @@ static struct sizes sizes_of(const struct hparams *hp, int max_rows)
                           .hidden = (size_t)hp->hidden,
                           .experts = (size_t)hp->n_experts,
                           .used = (size_t)hp->n_experts_used,
-                          .normed = (size_t)blocks_normed_rows(hp)};
+                          .normed = (size_t)blocks_normed_rows(hp),
+                          .inputs = (size_t)(hparams_inputs(hp) ? hparams_inputs(hp) : 1)};
 }
 
 size_t forward_footprint(const struct hparams *hp, int max_rows)
@@ -488,7 +490,8 @@ static void choose_deferred(struct forward *f, int layer, const float *weights)
     f->deferred.n = 0;
     if (!f->defer || f->tap || f->rows != 1 || f->model->cache || layer + 1 >= hp->n_layers ||
         hparams_layer(hp, layer)->norms.after || hparams_layer(hp, layer)->scaled ||
-        hparams_layer(hp, layer + 1)->parallel || f->plan->attention[layer + 1] == 0 ||
+        hparams_layer(hp, layer)->inputs || hparams_layer(hp, layer + 1)->parallel ||
+        f->plan->attention[layer + 1] == 0 ||
         (f->fused_device[layer + 1] != PLAN_NO_DEVICE && !trace_active(f->trace)))
         return;
     while (f->deferred.n < f->defer && f->deferred.n < FORWARD_DEFERRED && f->n_groups[0] > 0) {
@@ -1005,7 +1008,9 @@ int blocks_combine(struct forward *f, int layer, struct error *e)
                                   .rows = f->rows,
                                   .out = f->out,
                                   .weights = f->weights + (size_t)layer * pairs,
-                                  .x = f->x};
+                                  .x = f->x,
+                                  .inputs = f->inputs,
+                                  .strengths = strengths_of(f)};
     uint64_t start = clock_now();
     int rc = finish(cpu, cpu->ops->combine(cpu->device, &combine, e), e);
 
@@ -1046,7 +1051,8 @@ struct layers_job blocks_layers_job(struct forward *f, int first, int last)
                                .experts = f->experts + (size_t)first * pairs,
                                .weights = f->weights + (size_t)first * pairs,
                                .imposed = f->imposed,
-                               .strengths = strengths_of(f)};
+                               .strengths = strengths_of(f),
+                               .inputs = f->inputs};
 }
 
 void blocks_layers_ran(struct forward *f, int first, int last, int device)
@@ -1133,6 +1139,21 @@ static int join(struct forward *f, const float *const *states, struct error *e)
     return finish(cpu, cpu->ops->join(cpu->device, &j, e), e);
 }
 
+/* What the tokens, embedded in f->x, bring for single layers. */
+static int take_inputs(struct forward *f, const int *const *ids, struct error *e)
+{
+    struct device_slot *cpu = &f->slots[0];
+    struct inputs_job j = {
+        .rows = f->rows, .x = f->x, .inputs = f->inputs, .strengths = strengths_of(f)};
+    size_t n = (size_t)hparams_inputs(&f->model->hp), at = 0;
+    int rc = 0;
+
+    for (int i = 0; i < f->n_spans && n; i++)
+        for (int r = 0; r < f->spans[i].rows && rc == 0; r++)
+            rc = model_inputs(f->model, ids[i][r], f->inputs + n * at++, e);
+    return rc < 0 || !n ? rc : finish(cpu, cpu->ops->inputs(cpu->device, &j, e), e);
+}
+
 /* Sets the spans of this pass and embeds their tokens. */
 static int begin(struct forward *f, const struct span *spans, const int *const *ids,
                  const float *const *states, int n, struct error *e)
@@ -1161,7 +1182,7 @@ static int begin(struct forward *f, const struct span *spans, const int *const *
             rc = model_embed(f->model, ids[i][r], spans[i].pos + r,
                              to + (size_t)(f->rows + r) * hidden, e);
     }
-    return rc == 0 && joins ? join(f, states, e) : rc;
+    return rc < 0 ? rc : joins ? join(f, states, e) : take_inputs(f, ids, e);
 }
 
 void forward_hand_over(struct forward *f, const struct plan *next)

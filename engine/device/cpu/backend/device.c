@@ -158,12 +158,13 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
     size_t rows = (size_t)d->max_rows, used = (size_t)hp->n_experts_used,
            hidden = (size_t)hp->hidden, ffn = (size_t)d->widest_ffn;
     struct attention_widths a = widest(d);
-    size_t head = max_size(max_size(hidden, (size_t)d->model->head.cols),
+    size_t head = max_size(max_size(max_size(hidden, (size_t)shape_of(d, 0)->inputs),
+                                    (size_t)d->model->head.cols),
                            (size_t)d->model->mtp.join.cols),
            wide = max_size(max_size(head, a.outputs), max_size(a.q_latent, a.latent)),
            chunks = (size_t)d->chunks_max;
-    size_t tokens = CPU_TOKENS_MOST, fixed = 0, normed = 1;
-    bool after = false;
+    size_t tokens = CPU_TOKENS_MOST, fixed = 0, normed = 1, inputs = (size_t)shape_of(d, 0)->inputs;
+    bool after = inputs > 0;
 
     for (int l = 0; l < hp->n_layers; l++) {
         normed = max_size(normed, (size_t)shape_normed_rows(shape_of(d, l)));
@@ -180,6 +181,10 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
     d->normed = arena_take(c, max_size(normed * rows * hidden, rows * head), sizeof(float));
     if (after)
         d->added = arena_take(c, rows * hidden, sizeof(float));
+    if (inputs) {
+        d->projected = arena_take(c, rows * (size_t)hparams_inputs(hp), sizeof(float));
+        d->input_gates = arena_take(c, rows * inputs, sizeof(float));
+    }
     d->ones = arena_take(c, a.ones, sizeof(float));
     if (d->has_float) {
         d->gathered = arena_take(c, rows * used * hidden, sizeof(float));
@@ -701,6 +706,7 @@ static void combine_region(void *ctx, int tid, int n)
                     (ptrdiff_t)j->rows * hidden, j->weights + t * stride,
                     j->x + (size_t)t * (size_t)hidden);
     phase_end(d, tid);
+    inputs_phases(d, tid, j->layer, j->rows, j->inputs, j->x);
 }
 
 static int cpu_combine(struct device *device, const struct combine_job *j, struct error *e)
@@ -712,15 +718,16 @@ static int cpu_combine(struct device *device, const struct combine_job *j, struc
     if (code < 0)
         return code;
     d->combine_job = j;
+    d->strengths = j->strengths;
     run(d, j->rows, 0, combine_region);
     return 0;
 }
 
 /* The head's input for a row of the stream. */
-static void head_input(struct cpu_device *d, int tid, int t, float *row)
+static void head_input(struct cpu_device *d, int tid, const struct product *p, int t, float *row)
 {
     const struct model *m = d->model;
-    const float *x = d->product.head->x + (size_t)t * (size_t)m->hp.hidden;
+    const float *x = p->head->x + (size_t)t * (size_t)m->hp.hidden;
 
     if (!m->project_out) {
         norm_row(d, &m->hp.common.norms, &m->output_norm, x, row);
@@ -730,76 +737,29 @@ static void head_input(struct cpu_device *d, int tid, int t, float *row)
     model_project(m->project_out, m->hp.embedding_width, m->hp.hidden, d->threads[tid].second, row);
 }
 
-static void join_input(struct cpu_device *d, int tid, int t, float *row)
+static void join_input(struct cpu_device *d, int tid, const struct product *p, int t, float *row)
 {
     const struct model *m = d->model;
-    const struct join_job *j = d->product.join;
+    const struct join_job *j = p->join;
     size_t hidden = (size_t)m->hp.hidden, at = (size_t)t * hidden;
 
     norm_row(d, &m->hp.common.norms, &m->mtp.embedding_norm, j->embeddings + at, row);
     norm_row(d, &m->hp.common.norms, &m->mtp.hidden_norm, j->states + at, row + hidden);
 }
 
-static void multiply_input(struct cpu_device *d, int tid, int t, float *row)
+static void multiply_input(struct cpu_device *d, int tid, const struct product *p, int t,
+                           float *row)
 {
-    const struct multiply_job *j = d->product.multiply;
+    const struct multiply_job *j = p->multiply;
 
     memcpy(row, j->x + (size_t)t * (size_t)j->w->cols, (size_t)j->w->cols * sizeof *row);
 }
 
-static void product_rows(struct cpu_device *d, int tid, struct act_block *panels, float *rows)
-{
-    const struct product *p = &d->product;
-    int cols = p->w->cols;
-
-    phase_open(d, tid, p->rows);
-    for (int t; (t = phase_take(d, tid, 1)) < p->rows;) {
-        float *row = rows + (size_t)t * (size_t)cols;
-
-        p->input(d, tid, t, row);
-        if (!matrix_takes_rows(p->w))
-            input_quantise(d, row, cols, panels, p->rows, t);
-    }
-    phase_end(d, tid);
-}
-
-/* A matrix times all rows of a job. */
 static void product_region(void *ctx, int tid, int n)
 {
     struct cpu_device *d = ctx;
-    const struct product *p = &d->product;
-    const struct matrix *w = p->w;
-    int units = (w->rows + 2 * CPU_UNIT - 1) / (2 * CPU_UNIT),
-        total = units * token_blocks(d, p->rows), t0, t1;
-    struct thread_scratch *s = &d->threads[tid];
-    bool one = p->rows == 1, ready = !one;
-    struct input in = {.n = p->rows,
-                       .cols = w->cols,
-                       .panels = one ? s->act : d->act,
-                       .rows = one ? s->row : d->normed,
-                       .stride = w->cols};
 
-    if (!one)
-        product_rows(d, tid, in.panels, in.rows);
-    phase_open(d, tid, total);
-    for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        int r0 = task % units * 2 * CPU_UNIT,
-            r1 = r0 + 2 * CPU_UNIT < w->rows ? r0 + 2 * CPU_UNIT : w->rows;
-
-        if (!ready) {
-            p->input(d, tid, 0, s->row);
-            if (!matrix_takes_rows(w))
-                input_quantise(d, s->row, w->cols, s->act, 1, 0);
-            ready = true;
-        }
-        if (one) {
-            gemv(d, tid, w, r0, r1, &in, p->out + r0, matrix_hint(w, r1));
-            continue;
-        }
-        token_block(d, p->rows, task / units, &t0, &t1);
-        gemm(d, tid, w, r0, r1, &in, t0, t1, p->out + (size_t)t0 * (size_t)w->rows + r0, w->rows);
-    }
-    phase_end(d, tid);
+    product_phases(d, tid, &d->product);
 }
 
 static int run_product(struct cpu_device *d, struct product p, struct error *e)
@@ -840,6 +800,21 @@ static int cpu_join(struct device *device, const struct join_job *j, struct erro
 
     assert(j->rows > 0 && j->embeddings && j->states && j->x && p.w->rows);
     return run_product(d, p, e);
+}
+
+static int cpu_inputs(struct device *device, const struct inputs_job *j, struct error *e)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+    int code = check_rows(d, j->rows, e);
+    const struct matrix *w = &d->model->input_project;
+
+    assert(j->rows > 0 && j->x && j->inputs && w->rows);
+    if (code < 0)
+        return code;
+    d->inputs_job = j;
+    d->strengths = j->strengths;
+    run(d, j->rows, (double)j->rows * w->rows * w->cols, inputs_region);
+    return 0;
 }
 
 #define CAP_PIECE 4096 /* logits per task */
@@ -910,6 +885,7 @@ static void layers_region(void *ctx, int tid, int n)
             experts_one_row(d, tid, l, seen, j->x, experts, weights);
         else
             experts_many_rows(d, tid, l, j->rows, seen, j->x, experts, weights);
+        inputs_phases(d, tid, l, j->rows, j->inputs, j->x);
     }
 }
 
@@ -1058,6 +1034,7 @@ const struct device_ops cpu_device_ops = {
     .cap = cpu_cap,
     .multiply = cpu_multiply,
     .join = cpu_join,
+    .inputs = cpu_inputs,
     .layers = cpu_layers,
     .wait = cpu_wait,
     .kv_rows = cpu_kv_rows,

@@ -47,7 +47,7 @@ static float *floats_at(float *scratch, size_t first)
 /* Whether nothing follows the weighted sum of a layer's experts: then parts of it are final. */
 static bool ends_plainly(const struct layer_shape *s)
 {
-    return !s->norms.after && !s->scaled;
+    return !s->norms.after && !s->scaled; /* a layer's own inputs come behind, in x */
 }
 
 /* Whether the shared expert of a layer has its own input row. */
@@ -94,7 +94,7 @@ void combine_row(const struct cpu_device *d, int tid, int layer, const float *ou
         add_normed(d, tid, layer, out, stride, weights, x);
     else
         d->k->combine(x, out, stride, weights, used, hidden, x);
-    for (int i = 0; i < hidden && scale; i++)
+    for (int i = 0; i < hidden && scale && !s->inputs; i++) /* else behind those */
         x[i] = x[i] * *scale;
 }
 

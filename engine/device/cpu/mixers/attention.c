@@ -11,16 +11,24 @@
 
 #define HEAD_MOST 1024 /* most values of a head: cpu_open refuses larger ones */
 
-/* If keys are also the values there is one matrix. */
+/* The layer whose keys and values a layer reads. */
+static int keys_layer(const struct cpu_device *d, int layer)
+{
+    int of = shape_of(d, layer)->mixer.keys_of;
+
+    return of ? of - 1 : layer;
+}
+
+/* If keys are also the values there is one matrix; neither if they are another layer's. */
 static bool needs_panels(const struct layer_weights *w)
 {
-    return !matrix_takes_rows(&w->q) || !matrix_takes_rows(&w->k) ||
+    return !matrix_takes_rows(&w->q) || (w->k.bytes && !matrix_takes_rows(&w->k)) ||
            (w->v.bytes && !matrix_takes_rows(&w->v)) || (w->z.bytes && !matrix_takes_rows(&w->z));
 }
 
 static bool needs_rows(const struct layer_weights *w)
 {
-    return matrix_takes_rows(&w->q) || matrix_takes_rows(&w->k) ||
+    return matrix_takes_rows(&w->q) || (w->k.bytes && matrix_takes_rows(&w->k)) ||
            (w->v.bytes && matrix_takes_rows(&w->v)) || (w->z.bytes && matrix_takes_rows(&w->z));
 }
 
@@ -102,8 +110,8 @@ static int qkv_tasks(const struct cpu_device *d, int layer)
     const struct mixer_shape *a = &shape_of(d, layer)->mixer;
     const struct layer_layout *l = layout_of(d, layer);
 
-    return head_tasks(a->heads, l->key_heads) + head_tasks(a->kv_heads, l->key_heads) +
-           (a->values_are_keys ? 0 : head_tasks(a->kv_heads, l->value_heads)) +
+    return head_tasks(a->heads, l->key_heads) + head_tasks(shape_own_keys(a), l->key_heads) +
+           (a->values_are_keys ? 0 : head_tasks(shape_own_keys(a), l->value_heads)) +
            (shape_gates(a) ? head_tasks(a->heads, gate_heads_together(a, l)) : 0);
 }
 
@@ -114,8 +122,8 @@ static struct qkv_task qkv_task(const struct cpu_device *d, int layer, int task)
     const struct mixer_shape *a = &shape_of(d, layer)->mixer;
     const struct layer_layout *l = layout_of(d, layer);
     const int q_tasks = head_tasks(a->heads, l->key_heads),
-              k_tasks = head_tasks(a->kv_heads, l->key_heads),
-              v_tasks = a->values_are_keys ? 0 : head_tasks(a->kv_heads, l->value_heads);
+              k_tasks = head_tasks(shape_own_keys(a), l->key_heads),
+              v_tasks = a->values_are_keys ? 0 : head_tasks(shape_own_keys(a), l->value_heads);
     const struct matrix *const matrices[] = {&w->q, &w->k, &w->v, &w->z};
     const int begins[] = {0, q_tasks, q_tasks + k_tasks, q_tasks + k_tasks + v_tasks};
     const int heads[] = {a->heads, a->kv_heads, a->kv_heads, a->heads};
@@ -351,11 +359,12 @@ static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chu
 static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chunk,
                          const struct queries *a, const struct partial *to, const void *next)
 {
-    const struct layer_layout *l = layout_of(d, a->layer);
+    int of = keys_layer(d, a->layer);
+    const struct layer_layout *l = layout_of(d, of);
     int width = l->keeps.value_dim, nq = a->rows * a->heads, begin = chunk * NUM_CHUNK, end, common,
         from, n, lo, hi, first_hi;
-    const uint8_t *keys = kv_keys(d, a->state, a->layer, a->kv_head, chunk),
-                  *values = kv_values(d, a->state, a->layer, a->kv_head, chunk);
+    const uint8_t *keys = kv_keys(d, a->state, of, a->kv_head, chunk),
+                  *values = kv_values(d, a->state, of, a->kv_head, chunk);
 
     visible(d, a->layer, a->pos, &lo, &first_hi);
     visible(d, a->layer, a->pos + a->rows - 1, &lo, &hi);
@@ -462,7 +471,8 @@ static struct span_share share_at(const struct cpu_device *d, const struct mixer
 static void attend_split(struct cpu_device *d, int tid, int layer, int rows)
 {
     const struct mixer_shape *m = &shape_of(d, layer)->mixer;
-    int hd = shape_value_dim(m), group = m->heads / m->kv_heads, total = all_tasks(d, m, true);
+    int hd = shape_value_dim(m), group = m->heads / m->kv_heads, total = all_tasks(d, m, true),
+        of = keys_layer(d, layer);
     struct thread_scratch *s = &d->threads[tid];
 
     phase_open(d, tid, total);
@@ -473,8 +483,8 @@ static void attend_split(struct cpu_device *d, int tid, int layer, int rows)
             chunk = task / m->kv_heads % chunks, r0 = task / m->kv_heads / chunks * share.step,
             n = min_int(share.step, span->rows - r0), row = span->row + r0;
         const uint8_t *next = kvh + 1 < m->kv_heads
-                                  ? kv_keys(d, span->state, layer, kvh + 1, chunk)
-                                  : kv_keys(d, span->state, layer, 0,
+                                  ? kv_keys(d, span->state, of, kvh + 1, chunk)
+                                  : kv_keys(d, span->state, of, 0,
                                             chunk + 1 < chunks ? chunk + 1 : chunk);
 
         for (int g = 0; g < group; g += KERNEL_QUERIES) {
@@ -551,7 +561,8 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
                           int rows)
 {
     const struct mixer_shape *m = &shape_of(d, layer)->mixer;
-    int hd = shape_value_dim(m), group = m->heads / m->kv_heads, total = all_tasks(d, m, false);
+    int hd = shape_value_dim(m), group = m->heads / m->kv_heads, total = all_tasks(d, m, false),
+        of = keys_layer(d, layer);
     struct thread_scratch *s = &d->threads[tid];
     /* one query's chunks: o, then max, then sum */
     size_t lane = (size_t)d->chunks_max * (size_t)(hd + 2);
@@ -578,7 +589,7 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
                              &(struct partial){s->partial + (size_t)chunk * (size_t)hd,
                                                maxima + chunk, maxima + d->chunks_max + chunk,
                                                (ptrdiff_t)lane, (ptrdiff_t)lane},
-                             kv_keys(d, span->state, layer, kvh,
+                             kv_keys(d, span->state, of, kvh,
                                      chunk + 1 < chunks ? chunk + 1 : chunk));
             for (int i = 0; i < n * heads; i++) {
                 float *max = maxima + (size_t)i * lane;
@@ -663,7 +674,7 @@ static double attention_work(const struct cpu_device *d, int layer, int rows)
     const struct mixer_shape *a = &shape_of(d, layer)->mixer;
 
     return (double)rows * d->model->hp.hidden * (a->key_dim + shape_value_dim(a)) *
-               (a->heads + a->kv_heads) +
+               (a->heads + shape_own_keys(a)) +
            (double)rows * d->model->hp.hidden * shape_gates(a);
 }
 

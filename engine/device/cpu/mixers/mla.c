@@ -99,7 +99,7 @@ static void query_head(struct cpu_device *d, int tid, int layer, int head, const
     const struct mixer_shape *a = mixer_shape_of(d, layer);
     int rank = a->kv_rank, dims = row_dims(a), nope = nope_dims(a), half = turned_pairs(a);
     ptrdiff_t stride = task_stride(a->key_dim), to_stride = (ptrdiff_t)a->heads * dims;
-    float scale = shape_score_scale(a), *to = d->q + t0 * to_stride + head * dims;
+    float *to = d->q + t0 * to_stride + head * dims;
     float *x = multiply(d, tid, &w->q, head * a->key_dim, (head + 1) * a->key_dim, in, t0, t1,
                         d->threads[tid].tile, stride, matrix_hint(&w->k_b, head * rank));
     struct input local = local_input(d, tid, &w->k_b, x, stride, t1 - t0);
@@ -108,6 +108,7 @@ static void query_head(struct cpu_device *d, int tid, int layer, int head, const
              next);
     for (int t = t0; t < t1; t++, x += stride, to += to_stride) {
         const struct span_place *at = &d->spans[d->span_of[t]];
+        float scale = shape_score_scale_at(a, row_position(d, t));
         size_t pos = (size_t)row_position(d, t) * (size_t)half;
 
         for (int i = 0; i < rank; i++)
