@@ -32,8 +32,9 @@ static void gated_row(struct cpu_device *d, int tid, const struct product *p, in
     }
 }
 
-void inputs_phases(struct cpu_device *d, int tid, int layer, int rows, const float *inputs,
-                   float *x)
+/* Of a layer that has inputs. */
+static void join_inputs(struct cpu_device *d, int tid, int layer, int rows, const float *inputs,
+                        float *x)
 {
     const struct layer_weights *w = &d->model->layers[layer];
     const struct layer_shape *s = shape_of(d, layer);
@@ -47,9 +48,6 @@ void inputs_phases(struct cpu_device *d, int tid, int layer, int rows, const flo
                           .inputs = inputs + (size_t)layer * (size_t)s->inputs,
                           .activation = s->ffn.activation};
 
-    if (!s->inputs)
-        return;
-    assert(inputs);
     product_phases(d, tid, &gate);
     product_phases(d, tid, &out);
     phase_open(d, tid, rows);
@@ -62,6 +60,14 @@ void inputs_phases(struct cpu_device *d, int tid, int layer, int rows, const flo
             to[i] = to[i] * *w->scale;
     }
     phase_end(d, tid);
+}
+
+void inputs_phases(struct cpu_device *d, int tid, int layer, int rows, const float *inputs,
+                   float *x)
+{
+    assert(inputs || !shape_of(d, layer)->inputs);
+    if (shape_of(d, layer)->inputs)
+        join_inputs(d, tid, layer, rows, inputs, x);
 }
 
 /* The projected embedding of a row, its norms, and the sum with what the table holds. */
