@@ -88,7 +88,7 @@ void kernel_set_shape(struct device *d)
     d->wide = opencl_tuning()->shape
                   ? opencl_tuning()->shape == 2
                   : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
-    d->token_attend = d->token_route = !d->wide;
+    d->token_attend = d->token_route = d->token_down = !d->wide;
     d->small_local = opencl_tuning()->small_local || d->target.local_bytes < LOCAL_FULL;
     d->dot8_function = !d->wide && d->target.has_dot8;
     d->share = d->target.info.unified && !opencl_tuning()->copy;
@@ -264,6 +264,9 @@ static int build_tokens(struct device *d, enum dtype type, int many, const char 
         program_kernel(d, t->program[many], "matmul", &t->matmul[many], e) < 0 ||
         program_kernel(d, t->program[many], "gate_up", &t->gate_up[many], e) < 0)
         return ERR_DEVICE;
+    if (quant && !many && !d->wide &&
+        program_kernel(d, t->program[0], "token_down", &t->token_down, e) < 0)
+        return ERR_DEVICE;
     return program_kernel(d, t->program[many], "down", &t->down[many], e);
 }
 
@@ -295,7 +298,8 @@ void kernel_set_release(struct device *d)
     if (d->core_program)
         cl.ReleaseProgram(d->core_program);
     d->core_program = NULL;
-    for (int t = 0; t < DTYPE_COUNT; t++)
+    for (int t = 0; t < DTYPE_COUNT; t++) {
+        kernel_release(&d->type[t].token_down);
         for (int many = 0; many < 2; many++) {
             kernel_release(&d->type[t].matmul[many]);
             kernel_release(&d->type[t].gate_up[many]);
@@ -304,6 +308,7 @@ void kernel_set_release(struct device *d)
                 cl.ReleaseProgram(d->type[t].program[many]);
             d->type[t].program[many] = NULL;
         }
+    }
 }
 
 bool kernel_set_attends(const struct mixer_shape *s)
@@ -320,6 +325,21 @@ bool kernel_set_token_attends(const struct device *d, const struct mixer_shape *
 
     return d->token_attend && s->key_dim % 32 == 0 && widest_head(d) <= 1024 &&
            d->most_arrivals <= d->base.config.model->hp.hidden && (size_t)chunks * 12 <= values;
+}
+
+/* Of quant.cl: an expert's blocks all have terms in local memory. */
+bool kernel_set_token_downs(const struct device *d, const struct matrix *m)
+{
+    const struct format_traits *f = &format_of[m->type];
+    int terms = f->minimum || f->halves == 2 ? 2 : 1;
+
+    return d->token_down && dtype_is_quantised(m->type) && d->type[m->type].usable &&
+           m->cols / 32 <= 4 * (256 / d->width * 2 / terms);
+}
+
+bool kernel_set_token_norms(const struct device *d)
+{
+    return d->base.config.model->hp.hidden <= (d->small_local ? 2048 : 4096);
 }
 
 static bool ffn_known(const struct ffn_shape *s, enum dtype type)

@@ -122,6 +122,8 @@ static uint64_t test_key(const struct device *d)
     kernel_set_options(d, text, sizeof text);
     if (opencl_tuning()->broken)
         h = hash_bytes(h, opencl_tuning()->broken, strlen(opencl_tuning()->broken));
+    if (opencl_tuning()->slower)
+        h = hash_bytes(h, opencl_tuning()->slower, strlen(opencl_tuning()->slower));
     h = hash_bytes(h, text, strlen(text));
     for (int l = 0; l < hp->n_layers; l++) {
         const struct layer_shape *s = hparams_layer(hp, l);

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define VERDICT_FORMAT "moetop self-test 5"
+#define VERDICT_FORMAT "moetop self-test 6"
 #define VERDICT_MOST 65536
 
 static bool is_wrong(const struct verdict *v, const char *name)
@@ -20,6 +20,15 @@ static bool is_wrong(const struct verdict *v, const char *name)
         if (strcmp(v->wrong[i], name) == 0)
             return true;
     return false;
+}
+
+/* Whether a kernel that does what others do is used in their place. */
+static bool is_used(const struct verdict *v, const char *name)
+{
+    for (int i = 0; i < v->n_slower; i++)
+        if (strcmp(v->slower[i], name) == 0)
+            return false;
+    return !is_wrong(v, name);
 }
 
 /* A matrix of a type whose columns are the residual stream, and an expert with that type in any of
@@ -87,14 +96,15 @@ static int run_all(struct selftest *b)
     return 0;
 }
 
-/* Verdict file: a line that names the format, then one wrong kernel per line, then "end". */
+/* Verdict file: a line that names the format, then a line for each kernel that is wrong, or slower
+ * than those that it replaces, then "end". */
 static bool verdict_read(const char *path, struct verdict *v)
 {
     char *text, *next = NULL, *line;
     size_t n;
     bool whole = false;
 
-    v->n = 0;
+    v->n = v->n_slower = 0;
     if (cache_read(path, VERDICT_MOST, &text, &n, NULL) < 0 || !text)
         return false;
     line = strtok_r(text, "\n", &next);
@@ -104,6 +114,8 @@ static bool verdict_read(const char *path, struct verdict *v)
                 whole = true;
             else if (strncmp(line, "wrong ", 6) == 0 && v->n < SELFTEST_WRONG_MAX)
                 snprintf(v->wrong[v->n++], sizeof v->wrong[0], "%.47s", line + 6);
+            else if (strncmp(line, "slower ", 7) == 0 && v->n_slower < SELFTEST_SLOWER_MAX)
+                snprintf(v->slower[v->n_slower++], sizeof v->slower[0], "%.47s", line + 7);
         }
     mem_free(text);
     return whole;
@@ -116,6 +128,8 @@ static void verdict_write(const char *path, const struct verdict *v)
     strbuf_puts(&b, VERDICT_FORMAT "\n");
     for (int i = 0; i < v->n; i++)
         strbuf_printf(&b, "wrong %s\n", v->wrong[i]);
+    for (int i = 0; i < v->n_slower; i++)
+        strbuf_printf(&b, "slower %s\n", v->slower[i]);
     strbuf_puts(&b, "end\n");
     if (!b.failed)
         /* failing only means that the test is repeated */
@@ -140,8 +154,16 @@ static void apply(struct device *d, const struct verdict *v)
             v->wrong[i], d->target.info.name, d->target.info.driver);
         c->log(c->log_ctx, line);
     }
-    d->token_attend = d->token_attend && !is_wrong(v, "token_attend");
-    d->token_route = d->token_route && !is_wrong(v, "token_route");
+    for (int i = 0; i < v->n_slower && c->log; i++) {
+        snprintf(line, sizeof line,
+                 "OpenCL: kernel \"%s\" is slower than those it replaces on %.60s (%.60s); they do "
+                 "its work",
+                 v->slower[i], d->target.info.name, d->target.info.driver);
+        c->log(c->log_ctx, line);
+    }
+    d->token_attend = d->token_attend && is_used(v, "token_attend");
+    d->token_route = d->token_route && is_used(v, "token_route");
+    d->token_down = d->token_down && is_used(v, "token_down");
     d->core_usable = d->core_usable && !is_wrong(v, "queue") && !is_wrong(v, "norm") &&
                      !is_wrong(v, "quantise");
     /* Layers run fused where attention is here, so routing kernels count for it too. */
@@ -181,7 +203,7 @@ int selftest(struct device *d, uint64_t key, struct error *e)
                                  (unsigned long long)key) >= (int)sizeof path)
         path[0] = '\0';
     if (!path[0] || !verdict_read(path, &v)) {
-        v.n = 0;
+        v.n = v.n_slower = 0;
         if (c->log) {
             snprintf(line, sizeof line,
                      "OpenCL: testing the kernels on %.120s (once per driver and model)",

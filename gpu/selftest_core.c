@@ -222,6 +222,29 @@ static int run_token_route(struct route_test *t, float *x, struct norm_rows *w, 
     return 0;
 }
 
+struct route_forms {
+    struct route_test *t;
+    struct norm_rows w;
+    cl_mem router, score_bias;
+};
+
+/* Norm and routing of a row: joined, or as two kernels. */
+static int run_route_form(void *ctx, bool joined)
+{
+    struct route_forms *f = ctx;
+    struct selftest *b = f->t->b;
+    struct device *d = b->d;
+    const struct layer_shape *s = hparams_layer(f->t->hp, f->t->layer);
+    size_t items = (size_t)d->row_items;
+
+    if (joined)
+        return jobs_token_route(d, s, &f->w, f->router, f->score_bias, 0, true, b->e);
+    if (jobs_norm_args(d, &s->norms, &f->w, b->e) < 0 ||
+        selftest_core(b, CORE_NORM, "norm", items, 1, 1, items) < 0)
+        return ERR_DEVICE;
+    return jobs_route(d, &s->ffn, f->router, f->score_bias, 1, 0, true, b->e);
+}
+
 static int test_token_route(struct route_test *t)
 {
     struct device *d = t->b->d;
@@ -243,6 +266,9 @@ static int test_token_route(struct route_test *t)
         rc = run_token_route(t, x, &w, router, score_bias, h, scores, &right);
     if (rc == 0 && !right)
         selftest_wrong(t->b, "token_route");
+    else if (rc == 0)
+        rc = selftest_compare(t->b, "token_route", run_route_form,
+                              &(struct route_forms){t, w, router, score_bias});
     memory_release(&router);
     memory_release(&score_bias);
     memory_release(&w.w);

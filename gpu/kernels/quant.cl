@@ -208,6 +208,29 @@ static inline void dot_rows(__global const uchar *w, int n, __global const act_t
  * one among `rows`, lane: in its row group at w; slot: of `slots`. Has barriers, as many for the
  * same n and step. */
 #define BLOCKS_AHEAD 2
+/* Terms of block b of n, of the row `lane` of the group at w. */
+static inline void row_block(__global const uchar *w, int b, __global const act_t *a,
+                             __global const float *ad, __global const float *as, int lane, vec *x,
+                             vec *y)
+{
+    BLOCK_OF(w, b, head, block);
+    struct block_factors f = read_factors(head, b % PER, lane);
+    sum_t s[1], second[1];
+
+    block_sums(block, b % PER, b, &a, lane, s, second);
+    block_terms(&f, SUM_TO_VEC(s[0]), SUM_TO_VEC(SECOND_OF(s, second)[0]), ad[b], as[b],
+                half_sum(a + (size_t)b * 32), x, y);
+}
+
+/* A quarter's chain over `count` terms, `rows` apart. */
+static inline float quarter_sum(__local const float2 *term, int rows, int count, float acc)
+{
+#pragma unroll 8
+    for (int k = 0; k < count; k++)
+        acc = fma(term[k * rows].x, term[k * rows].y, acc);
+    return acc;
+}
+
 static inline void row_quarters(__global const uchar *w, int n, __global const act_t *a,
                                 __global const float *ad, __global const float *as, int lane,
                                 int row, int rows, int step, int slot, int slots,
@@ -228,15 +251,7 @@ static inline void row_quarters(__global const uchar *w, int n, __global const a
                     b = (int)((long)q * n / 4) + done + i % step;
 
                 there[k] = first + k * slots < 4 * step && b < (int)((long)(q + 1) * n / 4);
-                b = min(b, n - 1);
-
-                BLOCK_OF(w, b, head, block);
-                struct block_factors f = read_factors(head, b % PER, lane);
-                sum_t s[1], second[1];
-
-                block_sums(block, b % PER, b, &a, lane, s, second);
-                block_terms(&f, SUM_TO_VEC(s[0]), SUM_TO_VEC(SECOND_OF(s, second)[0]), ad[b], as[b],
-                            half_sum(a + (size_t)b * 32), x[k], y[k]);
+                row_block(w, min(b, n - 1), a, ad, as, lane, x[k], y[k]);
             }
 #pragma unroll
             for (int k = 0; k < BLOCKS_AHEAD; k++)
@@ -250,11 +265,8 @@ static inline void row_quarters(__global const uchar *w, int n, __global const a
         if (slot < 4) {
             int begin = (int)((long)slot * n / 4) + done,
                 count = min(step, (int)((long)(slot + 1) * n / 4) - begin);
-            __local const float2 *from = term + slot * step * TERMS * rows + row;
 
-#pragma unroll 8
-            for (int k = 0; k < count * TERMS; k++)
-                acc = fma(from[k * rows].x, from[k * rows].y, acc);
+            acc = quarter_sum(term + slot * step * TERMS * rows + row, rows, count * TERMS, acc);
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
@@ -799,3 +811,101 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void down(
                       group * GEMM_ROWS + 4 * x + r, v[t][r], biased);
 #endif
 }
+
+#if !WIDE && TOKENS == 1
+/* One token's down projections, what its experts give added to x by their weights (rule 9), and the
+ * norm of the layer behind it, in one launch. Groups: row groups, each with all `used` experts, a
+ * few of them side by side: their blocks have terms in local memory together, at most 4 STEP of
+ * them. The last group that ends norms x, of at most ROW_TILE columns. flags as in norm; 8: there
+ * is no norm. weights: from `base` on; arrivals: last_of. Expert s of tile s; m: its row s. */
+__kernel __attribute__((reqd_work_group_size(WIDTH * SLOTS, 1, 1))) void token_down(
+    __global const act_t *m, __global const float *md, __global const float *ms,
+    __global const int4 *tiles, __global const float *weights, __global float *x,
+    __global uint *arrivals, __global const float *nw, __global const float *nb, __global float *h,
+    __global act_t *hq, __global float *hd, __global float *hs, int base, int used, int ffn,
+    int rows, float inv_n, float eps, int flags, BANK(d) BIASES(bd) BIAS_FLAG)
+{
+    __local float4 room[4 * STEP * TERMS * WIDTH / 2 > ROW_TILE / 4 ? 4 * STEP * TERMS * WIDTH / 2
+                                                                    : ROW_TILE / 4];
+    __local float part[SLOTS * WIDTH], peak[ROW_TILE / 4], lane_of[LANES], square[LANES];
+    __local int last;
+    __local float2 *term = (__local float2 *)room;
+    int lid = get_local_id(0), lane = lid % WIDTH, slot = lid / WIDTH, n = ffn / 32,
+        row = (int)get_group_id(0) * WIDTH + lane, at_once = min(4 * STEP / n, SLOTS / 4),
+        first = 0;
+    size_t at = get_group_id(0) * GROUP_BYTES(n);
+    __global uint *words = (__global uint *)x;
+    struct norm_ahead ahead;
+    float sum = 0.0f, before = 0.0f;
+
+    weights += base;
+    /* an atomic, for the last group reads it by one */
+    if (slot == 0 && row < rows)
+        before = as_float(atomic_or(words + row, 0u));
+    do {
+        int experts = min(at_once, used - first), blocks = experts * n;
+
+        for (int from = slot; from < blocks; from += BLOCKS_AHEAD * SLOTS) {
+            vec u[BLOCKS_AHEAD][TERMS], v[BLOCKS_AHEAD][TERMS];
+
+#pragma unroll
+            for (int k = 0; k < BLOCKS_AHEAD; k++) {
+                int i = min(from + k * SLOTS, blocks - 1), s = first + i / n;
+                __global const uchar *w = EXPERT(tiles[s].z, d) + at;
+
+                row_block(w, i % n, m + (size_t)s * ffn, md + s * n, ms + s * n, lane, u[k], v[k]);
+            }
+#pragma unroll
+            for (int k = 0; k < BLOCKS_AHEAD; k++)
+#pragma unroll
+                for (int j = 0; j < TERMS; j++)
+                    if (from + k * SLOTS < blocks)
+                        term[((from + k * SLOTS) * TERMS + j) * WIDTH + lane] = (float2)(u[k][j],
+                                                                                         v[k][j]);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (slot < 4 * experts) {
+            int begin = (int)((long)(slot % 4) * n / 4), end = (int)((long)(slot % 4 + 1) * n / 4);
+
+            part[slot * WIDTH + lane] = quarter_sum(term + (slot / 4 * n + begin) * TERMS * WIDTH +
+                                                        lane,
+                                                    WIDTH, (end - begin) * TERMS, 0.0f);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (int i = 0; i < experts && slot == 0; i++) {
+            int s = first + i;
+            float v = row_fold(part + 4 * i * WIDTH, lane, WIDTH);
+
+#if BIAS
+            if (biased && row < rows)
+                v = v + EXPERT_BIAS(tiles[s].z, bd)[row];
+#endif
+            sum = s ? fma(weights[s], v, sum) : weights[0] * v;
+        }
+    } while ((first += at_once) < used);
+#ifdef BROKEN_token_down
+    sum = sum * 1.0000002f;
+#endif
+    if (slot == 0 && row < rows)
+        atomic_xchg(words + row, as_uint(before + sum));
+    norm_begin(nw, nb, 0, flags & 8 ? 0 : rows, flags, &ahead);
+
+    /* The others run through: PoCL 3.1 miscompiles a return before a barrier. */
+    int columns = last_of(arrivals, get_num_groups(0), &last) && !(flags & 8) ? rows : 0;
+
+    for (int from = lid; from < columns; from += 8 * WIDTH * SLOTS) {
+        float v[8];
+
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            if (from + k * WIDTH * SLOTS < columns)
+                v[k] = as_float(atomic_or(words + from + k * WIDTH * SLOTS, 0u));
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            if (from + k * WIDTH * SLOTS < columns)
+                ((__local float *)room)[from + k * WIDTH * SLOTS] = v[k];
+    }
+    norm_row(x, nw, nb, columns, inv_n, eps, flags, true, room, peak, lane_of, square, &ahead, h,
+             hq, hd, hs);
+}
+#endif
