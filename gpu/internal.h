@@ -69,6 +69,7 @@ struct kernel {
 struct type_kernels {
     bool wanted, usable;             /* in the model; compiled */
     bool matmul_wrong, expert_wrong; /* found by the self-test */
+    int item_tokens;                 /* of a work-item where there are many: 4 or 8 */
     cl_program program[2];
     struct kernel *matmul[2], *gate_up[2], *down[2];
     struct kernel *token_down; /* NULL where WIDE, and of float types */
@@ -315,6 +316,9 @@ void log_line(struct device *d, const char *line);
  * d->base.config needs, how wide its rows are interleaved, maxima over its layers */
 void kernel_set_shape(struct device *d);
 int kernel_set_build(struct device *d, struct error *e);
+/* Whether a type's kernels for many tokens may have eight a work-item; builds them for so many. */
+bool kernel_set_eight(const struct device *d, enum dtype type);
+int kernel_set_item_tokens(struct device *d, enum dtype type, int tokens, struct error *e);
 void kernel_set_release(struct device *d);
 /* Whether token_attend does a layer's attention over so many chunks of keys. */
 bool kernel_set_token_attends(const struct device *d, const struct mixer_shape *s, int chunks);

@@ -129,13 +129,13 @@ static struct kernel_work row_work(enum dtype type, double cols, int per_round, 
                                 .steps = quarter * terms};
 }
 
-/* Issue slots of a work-item of a GEMM for one block of 4 x 4 sums: products, loads of codes and
- * activations sixteen bytes at a time, factors, and its part of unpacking both. */
-static double gemm_slots(enum dtype type)
+/* Issue slots of a work-item of a GEMM for one block of 4 rows by so many tokens: products, loads
+ * of codes and activations sixteen bytes at a time, factors, and its part of unpacking both. */
+static double gemm_slots(enum dtype type, int tokens)
 {
-    double products = 128 * DOT8_SLOTS, loads = 16 * 4 * LOAD_SLOTS,
-           sums = 16 * 5.0 * terms_of(type), factors = (4 * terms_of(type) + 12) * LOAD_SLOTS,
-           staging = 82;
+    double products = 32 * tokens * DOT8_SLOTS, loads = 8 * (4 + tokens) * LOAD_SLOTS,
+           sums = 4 * tokens * 5.0 * terms_of(type),
+           factors = (4 * terms_of(type) + 3 * tokens) * LOAD_SLOTS, staging = 82.0 / 4 * tokens;
 
     return products + loads + sums + factors + staging;
 }
@@ -152,7 +152,8 @@ static struct kernel_work tile_work(const struct device *d, enum dtype type, dou
                                     .slots = groups * cols * tile * (LOAD_SLOTS / 4 + 4)};
     return (struct kernel_work){.far = ceil_div(cols / 32, 4),
                                 .steps = cols / 32 * terms_of(type),
-                                .slots = groups * 16 * tile / 4 * cols / 32 * gemm_slots(type)};
+                                .slots = groups * 16 * tile / d->type[type].item_tokens * cols /
+                                         32 * gemm_slots(type, d->type[type].item_tokens)};
 }
 
 /* Of the products of one work-group's shape: how many groups a matrix of so many rows takes. */
@@ -526,6 +527,13 @@ static void add_grouped(const struct device *d, struct pass_work *p, int layer, 
         return;
     add_gate_up(d, p, first, n, tiles, entries, many);
     add_down(d, p, first, n, tiles, entries, many);
+}
+
+void pass_work_item_tokens(struct device *d)
+{
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (kernel_set_eight(d, t))
+            d->type[t].item_tokens = gemm_slots(t, 8) < 2 * gemm_slots(t, 4) ? 8 : 4;
 }
 
 bool pass_work_runs(const struct device *d, int layer)

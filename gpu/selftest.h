@@ -11,6 +11,7 @@
 struct verdict {
     int n;
     char wrong[SELFTEST_WRONG_MAX][48]; /* kernel names */
+    bool eight[DTYPE_COUNT];            /* tokens of a work-item where there are many */
     int n_slower;
     char slower[SELFTEST_SLOWER_MAX][48]; /* than the kernels that they replace */
 };
@@ -63,6 +64,8 @@ int selftest_attending(const struct device *d);
 int selftest_attention(struct selftest *b);
 /* selftest_matrix.c */
 int selftest_matmul(struct selftest *b, const struct matrix *m, int many);
+/* Nanoseconds that the kernels for many tokens take for a part of the matrix. */
+int selftest_matmul_time(struct selftest *b, const struct matrix *m, uint64_t *ns);
 int selftest_expert(struct selftest *b, const struct ffn_shape *s, const struct expert_weights *x,
                     int many);
 void selftest_name(char *out, size_t size, const char *kernel, enum dtype type, int many);

@@ -2,6 +2,7 @@
  * ones against the scalar kernels of the CPU device, which implement the contract literally
  * (numerics.h), to the bit; float ones within a rounding of each product. */
 #include "gpu/selftest.h"
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/device/conformance/reference.h"
 #include "engine/device/numerics.h"
@@ -130,6 +131,36 @@ int selftest_matmul(struct selftest *b, const struct matrix *m, int many)
 out:
     memory_release(&part.mem);
     mem_free(x);
+    return rc;
+}
+
+#define TIMED_ROWS 2048 /* of a matrix, */
+#define TIMED_TOKENS 512
+#define TIMED_ROUNDS 4 /* the first is not counted */
+
+int selftest_matmul_time(struct selftest *b, const struct matrix *m, uint64_t *ns)
+{
+    struct device *d = b->d;
+    int hidden = d->base.config.model->hp.hidden, most = d->base.config.max_rows,
+        rows = most < TIMED_TOKENS ? most : TIMED_TOKENS, rc = 0;
+    struct matrix sub;
+    struct part part = {.m = &sub};
+    struct output o = {&part, d->out};
+
+    *ns = UINT64_MAX;
+    if (prefix(b, m, hidden < TIMED_ROWS ? hidden : TIMED_ROWS, &sub, &part.mem) < 0)
+        rc = ERR_DEVICE;
+    for (int i = 0; i < TIMED_ROUNDS && rc == 0; i++) {
+        uint64_t start = clock_now(), took;
+
+        rc = jobs_multiply_own(d, d->h, &d->hq, rows, &o, 1, false, b->e);
+        if (rc == 0)
+            rc = cl_check(d, cl.Finish(d->queue), "clFinish", b->e);
+        took = clock_now() - start;
+        if (i && took < *ns)
+            *ns = took;
+    }
+    memory_release(&part.mem);
     return rc;
 }
 

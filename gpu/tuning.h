@@ -20,6 +20,7 @@ struct opencl_tuning {
     bool no_selftest;
     bool small_local; /* treat the device as one with little local memory */
     int tile;         /* tokens per tile, 0: the default; fewer compile faster */
+    int item_tokens;  /* 8: of a work-item of prompts' kernels, whether it is faster or not */
     int blas; /* 1: test CLBlast at open, also on a CPU device; 2: and use it where it is right but
                * slower */
 };

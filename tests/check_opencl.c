@@ -1160,6 +1160,29 @@ START_TEST(test_microbench)
 }
 END_TEST
 
+/* Eight tokens a work-item where there are many, chosen at the first opening and kept. */
+START_TEST(test_eight_tokens)
+{
+    static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q6_K};
+    struct opencl_tuning t = {.shape = 1, .tile = 8, .item_tokens = 8, .small_local = _i == 1};
+    struct tiny_shape s = base_shape;
+    char command[600];
+
+    if (!have_device(1))
+        return;
+    opencl_tune(&t);
+    s.type = types[_i];
+    s.hidden = s.ffn = _i ? 256 : 96; /* K-quants have blocks of 256 */
+    s.heads = _i ? 8 : 4;
+    s.width = _i == 2 ? 8 : 16;
+    s.layers = 1;
+    check_against_cpu(s, KV_F16, 20, 0);
+    snprintf(command, sizeof command, "grep -qx 'eight %s' %.400s/*.verdict",
+             dtype_info(s.type)->word, cache_dir);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 /* A kernel that takes longer than those that it replaces is named and not used, which is kept. */
 START_TEST(test_slower_kernels)
 {
@@ -1274,7 +1297,7 @@ static Suite *suite(void)
     Suite *s = suite_create("opencl");
     TCase *c = tcase_create("device"), *formats_case = tcase_create("formats"),
           *interpreted_case = tcase_create("interpreted"), *optimised = tcase_create("optimised"),
-          *launches = tcase_create("launches");
+          *launches = tcase_create("launches"), *tuned = tcase_create("tuned");
 
     snprintf(cache_dir, sizeof cache_dir, "%s", support_tmpdir());
     tcase_set_timeout(c, 240);
@@ -1294,7 +1317,7 @@ static Suite *suite(void)
     tcase_add_loop_test(c, test_many_experts, 0, 2);
     tcase_add_test(c, test_joined_experts);
     tcase_add_loop_test(c, test_microbench, 0, 4);
-    tcase_add_test(c, test_slower_kernels);
+
     tcase_add_test(c, test_clblast);
     tcase_add_test(c, test_wrong_kernels);
     tcase_add_test(c, test_damaged_cache);
@@ -1310,6 +1333,11 @@ static Suite *suite(void)
     tcase_add_checked_fixture(launches, without_optimising, NULL);
     tcase_add_test(launches, test_arguments);
     suite_add_tcase(s, launches);
+    tcase_set_timeout(tuned, 240);
+    tcase_add_checked_fixture(tuned, without_optimising, NULL);
+    tcase_add_loop_test(tuned, test_eight_tokens, 0, 3);
+    tcase_add_test(tuned, test_slower_kernels);
+    suite_add_tcase(s, tuned);
     tcase_set_timeout(formats_case, 240);
     suite_add_tcase(s, formats_case);
     tcase_set_timeout(interpreted_case, 240);

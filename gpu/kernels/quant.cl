@@ -5,8 +5,9 @@
  * Work: WIDE: one work-item a group of WIDTH rows. Otherwise, one token: SLOTS work-items a row
  * (row_sum); many: a work-group 64 rows and TOKENS tokens (gemm). Reads of weights are coalesced
  * either way: neighbouring work-items read neighbouring words. Defined by the host beyond
- * formats.cl: TOKENS (tokens of a tile; not WIDE: 1 or a multiple of 4), SLOTS and GATE_SLOTS
- * (work-items a row of one token, at least 4). */
+ * formats.cl: TOKENS (tokens of a tile; not WIDE: 1 or a multiple of ITEM_TOKENS), ITEM_TOKENS
+ * (tokens of a work-item of gemm: 4 or 8), SLOTS and GATE_SLOTS (work-items a row of one token, at
+ * least 4). */
 #if DOT8
 typedef int sum_t;
 #define SUM_TO_VEC(s) ((vec)((float)(s)))
@@ -301,10 +302,11 @@ static inline float row_sum(__global const uchar *w, int n, __global const act_t
 #else
 /* Many tokens: a work-group multiplies 64 rows with TOKENS tokens. GEMM_STEP blocks at a time it
  * puts codes, activations and factors into local memory; each work-item reads those of its 4 rows
- * and 4 tokens there. */
+ * and ITEM_TOKENS tokens there: eight ask for three loads where four ask for four. */
 #define GEMM_ROWS 64
 #define GEMM_X (GEMM_ROWS / 4)
-#define GEMM_Y (TOKENS / 4)
+#define GEMM_Y (TOKENS / ITEM_TOKENS)
+#define GEMM_SUMS (4 * ITEM_TOKENS) /* of a work-item */
 #define GEMM_STEP 4
 
 struct gemm_step {
@@ -374,20 +376,23 @@ static inline void gemm_load(__local struct gemm_step *s, const struct gemm_rows
 #define GEMM_SUM(i) (as_float(i) - SUM_ZERO)
 
 /* acc[t][r] goes on by block j. */
-static inline void gemm_block(__local const struct gemm_step *s, int j, float acc[4][4])
+static inline void gemm_block(__local const struct gemm_step *s, int j, float acc[ITEM_TOKENS][4])
 {
-    int x = get_local_id(0), y = get_local_id(1), sum[4][4], second[4][4];
+    int x = get_local_id(0), y = get_local_id(1), sum[ITEM_TOKENS][4], second[ITEM_TOKENS][4];
 
 #pragma unroll
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < GEMM_SUMS; i++)
         sum[i / 4][i % 4] = second[i / 4][i % 4] = as_int(SUM_ZERO);
 #pragma unroll
     for (int k = 0; k < 8; k++) {
-        uint4 w = s->code[j][k][x], a = s->act[j][k][y];
-        uint wr[4] = {w.s0, w.s1, w.s2, w.s3}, at[4] = {a.s0, a.s1, a.s2, a.s3};
+        uint4 w = s->code[j][k][x];
+        uint wr[4] = {w.s0, w.s1, w.s2, w.s3}, at[ITEM_TOKENS];
 
 #pragma unroll
-        for (int i = 0; i < 16; i++) {
+        for (int i = 0; i < ITEM_TOKENS / 4; i++)
+            vstore4(s->act[j][k][y * (ITEM_TOKENS / 4) + i], i, at);
+#pragma unroll
+        for (int i = 0; i < GEMM_SUMS; i++) {
             int t = i / 4, r = i % 4, d = dot_4x8packed_ss_int(wr[r], at[t]);
 
             if (HALVES && k >= 4)
@@ -401,8 +406,8 @@ static inline void gemm_block(__local const struct gemm_step *s, int j, float ac
         struct block_factors f = s->factors[j][4 * x + r];
 
 #pragma unroll
-        for (int t = 0; t < 4; t++) {
-            int token = 4 * y + t;
+        for (int t = 0; t < ITEM_TOKENS; t++) {
+            int token = ITEM_TOKENS * y + t;
             vec u[TERMS], v[TERMS];
 
             block_terms(&f, GEMM_SUM(sum[t][r]), GEMM_SUM(second[t][r]), s->scale[j][token],
@@ -415,10 +420,11 @@ static inline void gemm_block(__local const struct gemm_step *s, int j, float ac
 }
 
 /* Rule 2's sums of quarters 0 .. 3, as each of them ends; acc begins the next one. */
-static inline void gemm_fold(int quarter, float acc[4][4], float odd[4][4], float out[4][4])
+static inline void gemm_fold(int quarter, float acc[ITEM_TOKENS][4], float odd[ITEM_TOKENS][4],
+                             float out[ITEM_TOKENS][4])
 {
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < GEMM_SUMS; i++) {
         int t = i / 4, r = i % 4;
 
         if (quarter == 1)
@@ -431,17 +437,17 @@ static inline void gemm_fold(int quarter, float acc[4][4], float odd[4][4], floa
     }
 }
 
-/* out[t][r]: token 4 lid_y + t times row 4 lid_x + r. n: 0: there is nothing to do. Has barriers.
- */
+/* out[t][r]: token ITEM_TOKENS lid_y + t times row 4 lid_x + r. n: 0: there is nothing to do. Has
+ * barriers. */
 static inline void gemm(__local struct gemm_step *s, const struct gemm_rows *m, int n,
                         __global const act_t *a, __global const float *ad, __global const float *as,
-                        __local const int *row, float out[4][4])
+                        __local const int *row, float out[ITEM_TOKENS][4])
 {
-    float acc[4][4], odd[4][4];
+    float acc[ITEM_TOKENS][4], odd[ITEM_TOKENS][4];
     int quarter = 0;
 
 #pragma unroll
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < GEMM_SUMS; i++)
         acc[i / 4][i % 4] = odd[i / 4][i % 4] = out[i / 4][i % 4] = 0.0f;
     for (int b = 0; b < n; b += GEMM_STEP) {
         gemm_load(s, m, n, b, a, ad, as, row);
@@ -564,7 +570,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
     __local int row[TOKENS];
     int x = get_local_id(0), first = tile * TOKENS, left = rows - group * GEMM_ROWS;
     struct gemm_rows m = {w, w + 32 / WIDTH * GROUP_BYTES(n), (left + WIDTH - 1) / WIDTH};
-    float v[4][4];
+    float v[ITEM_TOKENS][4];
 
     for (int t = get_local_id(1) * GEMM_X + x; t < TOKENS; t += GEMM_X * GEMM_Y)
         row[t] = min(first + t, tokens - 1);
@@ -573,8 +579,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
 #ifdef BROKEN_matmul
     v[0][0] = v[0][0] * 1.0000002f;
 #endif
-    first += get_local_id(1) * 4;
-    for (int t = 0; t < 4 && first + t < tokens; t++)
+    first += get_local_id(1) * ITEM_TOKENS;
+    for (int t = 0; t < ITEM_TOKENS && first + t < tokens; t++)
         for (int r = 0; r < 4 && 4 * x + r < left; r++)
             store_row(y + (size_t)(first + t) * rows, b, group * GEMM_ROWS + 4 * x + r, v[t][r],
                       flags);
@@ -710,15 +716,15 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
     __local int row[TOKENS];
     int x = get_local_id(0), y = get_local_id(1), lid = y * GEMM_X + x;
     struct gemm_rows rows = {(ACT_GATED ? wg : wu) + at, wu + at, GEMM_ROWS / WIDTH};
-    float v[4][4];
+    float v[ITEM_TOKENS][4];
     __local float *both = (__local float *)&s; /* (TOKENS, 64), behind the products */
 
     for (int t = lid; t < TOKENS; t += GEMM_X * GEMM_Y)
         row[t] = what.y ? entries[what.x + min(t, what.y - 1)].x : 0;
     barrier(CLK_LOCAL_MEM_FENCE);
     gemm(&s, &rows, what.y ? n : 0, a, ad, as, row, v);
-    for (int i = 0; i < 16; i++)
-        both[(4 * y + i / 4) * GEMM_ROWS + 4 * x + i % 4] = v[i / 4][i % 4];
+    for (int i = 0; i < GEMM_SUMS; i++)
+        both[(ITEM_TOKENS * y + i / 4) * GEMM_ROWS + 4 * x + i % 4] = v[i / 4][i % 4];
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int i = lid; i < TOKENS * 32; i += GEMM_X * GEMM_Y) {
         __local float *at_row = both + i / 32 * GEMM_ROWS + i % 32;
@@ -796,7 +802,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void down(
     __local int row[TOKENS];
     int x = get_local_id(0), y = get_local_id(1), left = rows - group * GEMM_ROWS;
     struct gemm_rows tile_rows = {w, w + 32 / WIDTH * GROUP_BYTES(n), (left + WIDTH - 1) / WIDTH};
-    float v[4][4];
+    float v[ITEM_TOKENS][4];
 
     for (int t = y * GEMM_X + x; t < TOKENS; t += GEMM_X * GEMM_Y)
         row[t] = what.x + max(0, min(t, what.y - 1));
@@ -805,9 +811,9 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void down(
 #ifdef BROKEN_down
     v[0][0] = v[0][0] * 1.0000002f;
 #endif
-    for (int t = 0; t < 4 && 4 * y + t < what.y; t++)
+    for (int t = 0; t < ITEM_TOKENS && ITEM_TOKENS * y + t < what.y; t++)
         for (int r = 0; r < 4 && 4 * x + r < left; r++)
-            store_row(out + (size_t)entries[what.x + 4 * y + t].y * rows, bias,
+            store_row(out + (size_t)entries[what.x + ITEM_TOKENS * y + t].y * rows, bias,
                       group * GEMM_ROWS + 4 * x + r, v[t][r], biased);
 #endif
 }
