@@ -97,7 +97,7 @@ static bool eight_are_better(struct selftest *b, enum dtype t, uint64_t four)
 
     b->v = &v;
     if (kernel_set_item_tokens(b->d, t, 8, b->e) == 0 && run_type(b, t, 1) == 0 && v.n == 0)
-        better = forced || (selftest_matmul_time(b, m, &eight) == 0 && eight < four);
+        better = selftest_matmul_time(b, m, &eight) == 0 && (forced || eight < four);
     b->v = before;
     return better;
 }
@@ -113,7 +113,7 @@ static int choose_tokens(struct selftest *b, enum dtype t)
     if (!m || !kernel_set_eight(d, t) || d->base.config.max_rows < 2 ||
         (d->target.info.is_cpu_type && !forced))
         return 0;
-    if (!forced && selftest_matmul_time(b, m, &four) < 0)
+    if (selftest_matmul_time(b, m, &four) < 0)
         return ERR_DEVICE;
     b->v->eight[t] = eight_are_better(b, t, four);
     if (d->lost)

@@ -48,7 +48,8 @@ int selftest_compare(struct selftest *b, const char *name, int (*run)(void *ctx,
     const char *forced = opencl_tuning()->slower;
     bool slower = forced && strcmp(forced, name) == 0;
 
-    for (int round = 0; round < COMPARE_ROUNDS && !b->d->target.info.is_cpu_type; round++)
+    for (int round = 0; round < COMPARE_ROUNDS && (slower || !b->d->target.info.is_cpu_type);
+         round++)
         for (int joined = 0; joined < 2; joined++) {
             if (round == 1)
                 best[joined] = UINT64_MAX;

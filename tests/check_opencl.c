@@ -1189,12 +1189,14 @@ START_TEST(test_slower_kernels)
     static const struct {
         const char *joined, *apart;
         int launches;
-    } cases[] = {{"token_down", "down", 7 + 7 + 1 + 2}, {"token_route", "route", 8 + 7 + 2}};
+    } cases[] = {{"token_down", "down", 7 + 7 + 1 + 2},
+                 {"token_route", "route", 8 + 7 + 2},
+                 {"token_attend", "attend", 9 + 8 + 2}};
     static const struct device_pass pass = {1, 100};
 
     if (!have_device(1))
         return;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         const char *name = cases[i / 2].joined;
         struct opencl_tuning tuning = {.shape = 1, .tile = 4, .slower = name};
         struct setup set = {base_shape, KV_F16, 1, 0};
