@@ -157,7 +157,7 @@ static void build_log(struct device *d, cl_program p, char *out, size_t size)
 int program_build(struct device *d, const char *file, const char *what, const char *given,
                   const char *table, cl_program *out, struct error *e)
 {
-    char options[640], broken[72];
+    char options[1200], broken[72];
     const struct device_config *c = &d->base.config;
     const char *text[6] = {source("common"), source("rows"), source(file), "", "", ""};
     uint64_t key, start = clock_now();
@@ -178,9 +178,12 @@ int program_build(struct device *d, const char *file, const char *what, const ch
              opencl_tuning()->broken ? opencl_tuning()->broken : "");
     for (int i = 0; i < 6; i++)
         has_broken |= opencl_tuning()->broken && strstr(text[i], broken + 3);
-    snprintf(options, sizeof options, "%s%s", given, has_broken ? broken : "");
-    key = hash_text(hash_text(hash_text(program_fingerprint(&d->target), file), options), table);
     *out = NULL;
+    if (snprintf(options, sizeof options, "%s%s", given, has_broken ? broken : "") >=
+        (int)sizeof options)
+        return error_set(e, ERR_DEVICE, "OpenCL %s: the options of %s are too long",
+                         d->target.info.name, what);
+    key = hash_text(hash_text(hash_text(program_fingerprint(&d->target), file), options), table);
     path[0] = '\0';
     if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-%s-%016llx.bin", c->cache_dir, file,
                                  (unsigned long long)key) >= (int)sizeof path)
