@@ -511,6 +511,14 @@ int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_me
 /* Arguments of the norm's kernel: a work-group of row_items a row. */
 int jobs_norm_args(struct device *d, const struct norms_shape *s, const struct norm_rows *n,
                    struct error *e);
+/* Rows that are normed in place, each of n values; w NULL: without weights. */
+struct rms_rows {
+    cl_mem x, w;
+    int n, rows;
+};
+/* a, and b if it is not NULL, in one launch; weights of both or of neither. */
+int jobs_rms(struct device *d, const struct rms_rows *a, const struct rms_rows *b, float eps,
+             struct error *e);
 /* Both for one row in one launch, d->token_route. */
 int jobs_token_route(struct device *d, const struct layer_shape *s, const struct norm_rows *n,
                      cl_mem router, cl_mem score_bias, int base, bool tiles, struct error *e);

@@ -45,27 +45,36 @@ static int norm_rows(struct device *d, const struct norms_shape *s, struct norm_
     return launch_core(d, CORE_NORM, "norm", (size_t)n.rows * items, 1, 1, items, e);
 }
 
+int jobs_rms(struct device *d, const struct rms_rows *a, const struct rms_rows *b, float eps,
+             struct error *e)
+{
+    static const struct rms_rows none = {.n = 1};
+    size_t items = d->wide ? 1 : 64;
+
+    b = b ? b : &none;
+    if (launch_args(d, d->core[CORE_RMS], 0, e, "mmiffiimmif", a->x, a->w, a->n,
+                    (double)(1.0f / (float)a->n), (double)eps, a->w != NULL, a->rows, b->x, b->w,
+                    b->n, (double)(1.0f / (float)b->n)) < 0)
+        return ERR_DEVICE;
+    return launch_core(d, CORE_RMS, "rms_rows", (size_t)(a->rows + b->rows) * items, 1, 1, items,
+                       e);
+}
+
 /* Norms q and k in place, head by head or all heads of a row together. */
 static int norm_heads(struct device *d, const struct block *b, int layer, int rows, struct error *e)
 {
     const struct layer_shape *s = shape_of(d, layer);
-    size_t items = d->wide ? 1 : 64;
-    struct {
-        cl_mem x, w;
-        int heads;
-    } side[2] = {{d->q, b->q_norm, s->mixer.heads}, {d->k, b->k_norm, s->mixer.kv_heads}};
+    const struct mixer_shape *m = &s->mixer;
+    bool whole = m->qk_norm == QK_NORM_WHOLE;
 
-    for (int i = 0; i < 2 && s->mixer.qk_norm != QK_NORM_NONE; i++) {
-        bool whole = s->mixer.qk_norm == QK_NORM_WHOLE;
-        int n = s->mixer.key_dim * (whole ? side[i].heads : 1),
-            parts = rows * (whole ? 1 : side[i].heads);
-
-        if (launch_args(d, d->core[CORE_RMS], 0, e, "mmiffi", side[i].x, side[i].w, n,
-                        (double)(1.0f / (float)n), (double)s->norms.eps, 1) < 0 ||
-            launch_core(d, CORE_RMS, "rms_rows", (size_t)parts * items, 1, 1, items, e) < 0)
-            return ERR_DEVICE;
-    }
-    return 0;
+    if (m->qk_norm == QK_NORM_NONE)
+        return 0;
+    return jobs_rms(d,
+                    &(struct rms_rows){d->q, b->q_norm, m->key_dim * (whole ? m->heads : 1),
+                                       rows * (whole ? 1 : m->heads)},
+                    &(struct rms_rows){d->k, b->k_norm, m->key_dim * (whole ? m->kv_heads : 1),
+                                       rows * (whole ? 1 : m->kv_heads)},
+                    s->norms.eps, e);
 }
 
 /* Makes the values: copies the projected keys if they are the values, and norms each head if
@@ -74,17 +83,13 @@ static int make_values(struct device *d, int layer, int rows, struct error *e)
 {
     const struct layer_shape *s = shape_of(d, layer);
     int n = s->mixer.key_dim, heads = rows * s->mixer.kv_heads;
-    size_t items = d->wide ? 1 : 64;
 
     if (s->mixer.values_are_keys &&
         launch_copy(d, d->k, d->v, (size_t)heads * (size_t)n * 4, e) < 0)
         return ERR_DEVICE;
     if (!s->mixer.value_norm)
         return 0;
-    if (launch_args(d, d->core[CORE_RMS], 0, e, "mmiffi", d->v, d->none, n,
-                    (double)(1.0f / (float)n), (double)s->norms.eps, 0) < 0)
-        return ERR_DEVICE;
-    return launch_core(d, CORE_RMS, "rms_rows", (size_t)heads * items, 1, 1, items, e);
+    return jobs_rms(d, &(struct rms_rows){d->v, NULL, n, heads}, NULL, s->norms.eps, e);
 }
 
 /* Separates queries from their gates after the projection. */

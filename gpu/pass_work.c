@@ -88,16 +88,20 @@ static void add_norm(const struct device *d, struct pass_work *p, const struct n
         "%d x %d%s", rows, d->base.config.model->hp.hidden, used ? ", + experts" : "");
 }
 
-static void add_rms(const struct device *d, struct pass_work *p, int parts, int n)
+/* parts rows of n, and `more` of m. */
+static void add_rms(const struct device *d, struct pass_work *p, int parts, int n, int more, int m)
 {
     double items = d->wide ? 1 : 64;
+    int most = n > m ? n : m;
+    struct kernel_work w = {.far = 1,
+                            .near = 1 + ceil_div(ceil_div(most, items), UNROLLED),
+                            .steps = most / (double)NUM_LANES + 20,
+                            .slots = ((double)parts * n + (double)more * m) * 20};
 
-    add(p, "rms_rows", parts, items, 0,
-        (struct kernel_work){.far = 1,
-                             .near = 1 + ceil_div(ceil_div(n, items), UNROLLED),
-                             .steps = n / (double)NUM_LANES + 20,
-                             .slots = (double)parts * n * 20},
-        "%d x %d", parts, n);
+    if (n == m || !more)
+        add(p, "rms_rows", parts + more, items, 0, w, "%d x %d", parts + more, n);
+    else
+        add(p, "rms_rows", parts + more, items, 0, w, "%d x %d, %d x %d", parts, n, more, m);
 }
 
 static double matrix_bytes(const struct matrix *m)
@@ -214,18 +218,16 @@ static void add_heads(const struct device *d, struct pass_work *p, int layer, in
     const struct mixer_shape *s = &shape_of(d, layer)->mixer;
 
     if (s->value_norm)
-        add_rms(d, p, rows * s->kv_heads, s->key_dim);
+        add_rms(d, p, rows * s->kv_heads, s->key_dim, 0, 0);
     if (s->gated && s->gate == GATE_WITHIN)
         add_line(p, "part_gates", (double)rows * s->heads * s->key_dim, 1,
                  (struct kernel_work){.near = 1,
                                       .slots = (double)rows * s->heads * s->key_dim * 20},
                  "", rows, s->heads * s->key_dim);
-    for (int i = 0; i < 2 && s->qk_norm != QK_NORM_NONE; i++) {
-        bool whole = s->qk_norm == QK_NORM_WHOLE;
-        int heads = i ? s->kv_heads : s->heads;
-
-        add_rms(d, p, rows * (whole ? 1 : heads), s->key_dim * (whole ? heads : 1));
-    }
+    if (s->qk_norm == QK_NORM_WHOLE)
+        add_rms(d, p, rows, s->key_dim * s->heads, rows, s->key_dim * s->kv_heads);
+    else if (s->qk_norm != QK_NORM_NONE)
+        add_rms(d, p, rows * s->heads, s->key_dim, rows * s->kv_heads, s->key_dim);
 }
 
 static double kv_bytes(const struct device *d, const struct mixer_shape *s)

@@ -129,13 +129,20 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void norm(
 }
 
 /* RMSNorm of rule 5 in place, for rows of any length: one work-group per row. For q and k, a head's
- * or all heads together, and for a head's values, whose norm has no weights (weighted 0). */
+ * or all heads together, and for a head's values, whose norm has no weights (weighted 0). The first
+ * `rows` are x's, those behind them x1's, with weights and a length of their own. */
 __kernel __attribute__((reqd_work_group_size(RMS_ITEMS, 1, 1))) void rms_rows(
-    __global float *x, __global const float *w, int n, float inv_n, float eps, int weighted)
+    __global float *x, __global const float *w, int n, float inv_n, float eps, int weighted,
+    int rows, __global float *x1, __global const float *w1, int n1, float inv_n1)
 {
+    size_t row = get_group_id(0);
     float r;
 
-    x += get_group_id(0) * n;
+    if (row >= rows) {
+        row -= rows;
+        x = x1, w = w1, n = n1, inv_n = inv_n1;
+    }
+    x += row * n;
 #if WIDE
     float16 lanes = (float16)(0.0f);
     float lane[LANES];
