@@ -69,8 +69,10 @@ struct kernel {
 struct type_kernels {
     bool wanted, usable;             /* in the model; compiled */
     bool matmul_wrong, expert_wrong; /* found by the self-test */
+    int item_tokens;                 /* of a work-item where there are many: 4 or 8 */
     cl_program program[2];
     struct kernel *matmul[2], *gate_up[2], *down[2];
+    struct kernel *token_down; /* NULL where WIDE, and of float types */
 };
 
 enum core_kernel {
@@ -256,7 +258,7 @@ struct device {
     struct kernel *core[CORE_COUNT];
     bool core_usable, attention_usable;
     /* one token: the kernels that do what two or three others do (not where wide), and right */
-    bool token_attend, token_route;
+    bool token_attend, token_route, token_down;
     char verdict[400]; /* result of the self-test as text */
     struct type_kernels type[DTYPE_COUNT];
     struct block *attention, *experts, head;
@@ -314,9 +316,16 @@ void log_line(struct device *d, const char *line);
  * d->base.config needs, how wide its rows are interleaved, maxima over its layers */
 void kernel_set_shape(struct device *d);
 int kernel_set_build(struct device *d, struct error *e);
+/* Whether a type's kernels for many tokens may have eight a work-item; builds them for so many. */
+bool kernel_set_eight(const struct device *d, enum dtype type);
+int kernel_set_item_tokens(struct device *d, enum dtype type, int tokens, struct error *e);
 void kernel_set_release(struct device *d);
 /* Whether token_attend does a layer's attention over so many chunks of keys. */
 bool kernel_set_token_attends(const struct device *d, const struct mixer_shape *s, int chunks);
+/* Whether token_down does the down projections of experts with such a matrix. */
+bool kernel_set_token_downs(const struct device *d, const struct matrix *m);
+/* Whether it norms the row behind them. */
+bool kernel_set_token_norms(const struct device *d);
 /* compiler options of all programs */
 void kernel_set_options(const struct device *d, char *out, size_t size);
 bool kernel_set_supports(const struct device *d, enum block_kind kind, enum dtype type);
@@ -468,12 +477,28 @@ int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int r
                       const struct output *out, int n, bool add, struct error *e);
 int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
                   const struct output *out, int n, bool add, struct error *e);
+/* Rows of x normed to h, which may be x, and to hq; without weights they are copied. used: not 0:
+ * what the experts of a layer gave is added to x first: `used` of a row, in out, their weights from
+ * place `base` of all_weights on. */
+struct norm_rows {
+    cl_mem x, w, b, h;
+    int rows, used, base;
+};
 /* Where the kernels find the experts of a launch. */
 struct expert_bank {
     struct block *at[BANK]; /* n of them; where joined the first alone, for its shapes */
     int n;
     const struct joined_experts *joined; /* not NULL: all of a layer, by their numbers */
 };
+/* One token's experts' outputs to x, from mq, by the tiles and weights of the router (place `base`
+ * of all_weights): in one launch with the norm behind them, of rows like next; next NULL: none. */
+int jobs_token_down(struct device *d, const struct expert_bank *bank, int used, int base,
+                    const struct norms_shape *s, const struct norm_rows *next, struct error *e);
+/* gate_up alone, and down, of what jobs_expert_tiles does. */
+int jobs_gate_up(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
+                 int first, int end, int many, struct error *e);
+int jobs_down(struct device *d, const struct expert_bank *bank, int first, int end, int many,
+              struct error *e);
 /* Tiles first .. end-1 of the experts in bank, already in d->tiles and d->entries; from h to out.
  */
 int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
@@ -483,16 +508,17 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct 
  */
 int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_mem score_bias,
                int rows, int base, bool tiles, struct error *e);
-/* Rows of x normed to h, which may be x, and to hq; without weights they are copied. used: not 0:
- * what the experts of a layer gave is added to x first: `used` of a row, in out, their weights from
- * place `base` of all_weights on. */
-struct norm_rows {
-    cl_mem x, w, b, h;
-    int rows, used, base;
-};
 /* Arguments of the norm's kernel: a work-group of row_items a row. */
 int jobs_norm_args(struct device *d, const struct norms_shape *s, const struct norm_rows *n,
                    struct error *e);
+/* Rows that are normed in place, each of n values; w NULL: without weights. */
+struct rms_rows {
+    cl_mem x, w;
+    int n, rows;
+};
+/* a, and b if it is not NULL, in one launch; weights of both or of neither. */
+int jobs_rms(struct device *d, const struct rms_rows *a, const struct rms_rows *b, float eps,
+             struct error *e);
 /* Both for one row in one launch, d->token_route. */
 int jobs_token_route(struct device *d, const struct layer_shape *s, const struct norm_rows *n,
                      cl_mem router, cl_mem score_bias, int base, bool tiles, struct error *e);

@@ -1,7 +1,7 @@
 /* The jobs of the device contract as sequences of kernels. Engine thread; nothing here allocates or
- * waits, unless noted. Launches of one layer with one token: norm (with the end of the layer
- * before), q+k+v, rotary+cache+attention+merge, output, norm+routing, gate+up, down; with many, or
- * where kernels are wide, each word of these is one. */
+ * waits, unless noted. Launches of one layer with one token: norm of the first layer, q+k+v,
+ * rotary+cache+attention+merge, output, norm+routing, gate+up, down with the end of the layer and
+ * the norm of the next one; with many, or where kernels are wide, each word of these is one. */
 #include "gpu/blas.h"
 #include "gpu/internal.h"
 
@@ -45,27 +45,36 @@ static int norm_rows(struct device *d, const struct norms_shape *s, struct norm_
     return launch_core(d, CORE_NORM, "norm", (size_t)n.rows * items, 1, 1, items, e);
 }
 
+int jobs_rms(struct device *d, const struct rms_rows *a, const struct rms_rows *b, float eps,
+             struct error *e)
+{
+    static const struct rms_rows none = {.n = 1};
+    size_t items = d->wide ? 1 : 64;
+
+    b = b ? b : &none;
+    if (launch_args(d, d->core[CORE_RMS], 0, e, "mmiffiimmif", a->x, a->w, a->n,
+                    (double)(1.0f / (float)a->n), (double)eps, a->w != NULL, a->rows, b->x, b->w,
+                    b->n, (double)(1.0f / (float)b->n)) < 0)
+        return ERR_DEVICE;
+    return launch_core(d, CORE_RMS, "rms_rows", (size_t)(a->rows + b->rows) * items, 1, 1, items,
+                       e);
+}
+
 /* Norms q and k in place, head by head or all heads of a row together. */
 static int norm_heads(struct device *d, const struct block *b, int layer, int rows, struct error *e)
 {
     const struct layer_shape *s = shape_of(d, layer);
-    size_t items = d->wide ? 1 : 64;
-    struct {
-        cl_mem x, w;
-        int heads;
-    } side[2] = {{d->q, b->q_norm, s->mixer.heads}, {d->k, b->k_norm, s->mixer.kv_heads}};
+    const struct mixer_shape *m = &s->mixer;
+    bool whole = m->qk_norm == QK_NORM_WHOLE;
 
-    for (int i = 0; i < 2 && s->mixer.qk_norm != QK_NORM_NONE; i++) {
-        bool whole = s->mixer.qk_norm == QK_NORM_WHOLE;
-        int n = s->mixer.key_dim * (whole ? side[i].heads : 1),
-            parts = rows * (whole ? 1 : side[i].heads);
-
-        if (launch_args(d, d->core[CORE_RMS], 0, e, "mmiffi", side[i].x, side[i].w, n,
-                        (double)(1.0f / (float)n), (double)s->norms.eps, 1) < 0 ||
-            launch_core(d, CORE_RMS, "rms_rows", (size_t)parts * items, 1, 1, items, e) < 0)
-            return ERR_DEVICE;
-    }
-    return 0;
+    if (m->qk_norm == QK_NORM_NONE)
+        return 0;
+    return jobs_rms(d,
+                    &(struct rms_rows){d->q, b->q_norm, m->key_dim * (whole ? m->heads : 1),
+                                       rows * (whole ? 1 : m->heads)},
+                    &(struct rms_rows){d->k, b->k_norm, m->key_dim * (whole ? m->kv_heads : 1),
+                                       rows * (whole ? 1 : m->kv_heads)},
+                    s->norms.eps, e);
 }
 
 /* Makes the values: copies the projected keys if they are the values, and norms each head if
@@ -74,17 +83,13 @@ static int make_values(struct device *d, int layer, int rows, struct error *e)
 {
     const struct layer_shape *s = shape_of(d, layer);
     int n = s->mixer.key_dim, heads = rows * s->mixer.kv_heads;
-    size_t items = d->wide ? 1 : 64;
 
     if (s->mixer.values_are_keys &&
         launch_copy(d, d->k, d->v, (size_t)heads * (size_t)n * 4, e) < 0)
         return ERR_DEVICE;
     if (!s->mixer.value_norm)
         return 0;
-    if (launch_args(d, d->core[CORE_RMS], 0, e, "mmiffi", d->v, d->none, n,
-                    (double)(1.0f / (float)n), (double)s->norms.eps, 0) < 0)
-        return ERR_DEVICE;
-    return launch_core(d, CORE_RMS, "rms_rows", (size_t)heads * items, 1, 1, items, e);
+    return jobs_rms(d, &(struct rms_rows){d->v, NULL, n, heads}, NULL, s->norms.eps, e);
 }
 
 /* Separates queries from their gates after the projection. */
@@ -313,12 +318,18 @@ static int norm_after(struct device *d, const struct block *b, int layer, int ro
     return norm_rows(d, s, (struct norm_rows){y, b->after_w, b->after_b, y, .rows = rows}, e);
 }
 
+/* What the layers of a job leave between them. */
+struct between {
+    int before;  /* place of the choices whose experts' outputs x still lacks, or -1 */
+    bool normed; /* h and hq are x, normed as the next layer begins */
+};
+
 /* The attention block from x to y (add: y is the residual stream itself; of layers that are fused:
- * nothing is scaled or normed behind it). used, base: not 0: x still lacks what the experts of the
- * layer before gave (struct norm_rows). */
+ * nothing is scaled or normed behind it). */
 static int attention_block(struct device *d, struct block *b, int layer, const struct spans *s,
-                           int used, int base, cl_mem y, bool add, struct error *e)
+                           const struct between *from, cl_mem y, bool add, struct error *e)
 {
+    int used = from->before < 0 ? 0 : d->base.config.model->hp.n_experts_used;
     const struct layer_shape *shape = shape_of(d, layer);
     struct output qkv[3] = {{&b->part[0],
                              shape_query_dim(&shape->mixer) > shape->mixer.key_dim ? d->raw : d->q},
@@ -328,8 +339,10 @@ static int attention_block(struct device *d, struct block *b, int layer, const s
     const struct span *span = s->at ? s->at : &s->one;
     int n = s->at ? s->n : 1, rows = s->rows, row = 0;
 
-    if (norm_rows(d, &shape->norms,
-                  (struct norm_rows){d->x, b->norm_w, b->norm_b, d->h, rows, used, base}, e) < 0)
+    if (!from->normed && norm_rows(d, &shape->norms,
+                                   (struct norm_rows){d->x, b->norm_w, b->norm_b, d->h, rows, used,
+                                                      used ? from->before : 0},
+                                   e) < 0)
         return ERR_DEVICE;
     if (project(d, qkv, shape->mixer.values_are_keys ? 2 : 3, rows, e) < 0 ||
         make_values(d, layer, rows, e) < 0)
@@ -369,7 +382,7 @@ int jobs_attention(struct device *d, const struct attention_job *j, struct error
     if (!b || job_begin(d, e) < 0 || launch_input(d, &d->x, j->x, bytes, e) < 0)
         return ERR_DEVICE;
     there = rows_bind(d, &d->y, j->y, bytes);
-    if (attention_block(d, b, j->layer, &spans, 0, 0, d->y, false, e) < 0 ||
+    if (attention_block(d, b, j->layer, &spans, &(struct between){-1, false}, d->y, false, e) < 0 ||
         (!there && launch_read(d, d->y, 0, j->y, bytes, e) < 0))
         return ERR_DEVICE;
     return job_end(d, e);
@@ -411,19 +424,17 @@ static int expert_args(struct device *d, struct kernel *k, int at, const struct 
                        j ? (int)j->bias_step[last] : 0);
 }
 
-int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
-                      int first, int end, int many, struct error *e)
+int jobs_gate_up(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
+                 int first, int end, int many, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     const struct part *part = bank->at[0]->part;
-    const struct type_kernels *tg = &d->type[part[1].m->type], *td = &d->type[part[2].m->type];
     bool quant = dtype_is_quantised(part[1].m->type);
-    struct group_shape gs = kernel_set_group(d, part[1].m->type, many, true),
-                       ds = kernel_set_group(d, part[2].m->type, many, false);
-    struct kernel *g = tg->gate_up[many], *dn = td->down[many];
+    struct group_shape gs = kernel_set_group(d, part[1].m->type, many, true);
+    struct kernel *g = d->type[part[1].m->type].gate_up[many];
     int middle = part[1].m->rows, act = (int)s->activation;
     double limit = (double)s->limit;
-    size_t n = (size_t)(end - first), ffn = (size_t)middle, hidden = (size_t)hp->hidden;
+    size_t n = (size_t)(end - first), ffn = (size_t)middle;
 
     if ((quant ? launch_args(d, g, 0, e, "mmmmmmmmiiiiif", d->hq.q, d->hq.d, d->hq.s, d->mq.q,
                              d->mq.d, d->mq.s, d->tiles, d->entries, first, end, hp->hidden, middle,
@@ -432,9 +443,22 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct 
                              end, hp->hidden, middle, act, limit)) < 0 ||
         expert_args(d, g, quant ? 14 : 10, bank, 0, 2, e) < 0)
         return ERR_DEVICE;
-    if (launch(d, g, "gate_up", 2, (size_t[]){n * gs.x, (quant ? ffn / 32 : up(ffn, 4) / 4) * gs.y},
-               (size_t[]){gs.x, gs.y}, e) < 0)
-        return ERR_DEVICE;
+    return launch(d, g, "gate_up", 2,
+                  (size_t[]){n * gs.x, (quant ? ffn / 32 : up(ffn, 4) / 4) * gs.y},
+                  (size_t[]){gs.x, gs.y}, e);
+}
+
+int jobs_down(struct device *d, const struct expert_bank *bank, int first, int end, int many,
+              struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    const struct part *part = bank->at[0]->part;
+    bool quant = dtype_is_quantised(part[1].m->type);
+    struct group_shape ds = kernel_set_group(d, part[2].m->type, many, false);
+    struct kernel *dn = d->type[part[2].m->type].down[many];
+    int middle = part[1].m->rows;
+    size_t n = (size_t)(end - first), hidden = (size_t)hp->hidden;
+
     if ((quant ? launch_args(d, dn, 0, e, "mmmmmmiiii", d->mq.q, d->mq.d, d->mq.s, d->tiles,
                              d->entries, d->out, first, end, middle, hp->hidden)
                : launch_args(d, dn, 0, e, "mmmmiiii", d->mid, d->tiles, d->entries, d->out, first,
@@ -445,6 +469,32 @@ int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct 
 
     return launch(d, dn, "down", 2, (size_t[]){n * ds.x, up(hidden, step) / step * ds.y},
                   (size_t[]){ds.x, ds.y}, e);
+}
+
+int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
+                      int first, int end, int many, struct error *e)
+{
+    return jobs_gate_up(d, s, bank, first, end, many, e) < 0
+               ? ERR_DEVICE
+               : jobs_down(d, bank, first, end, many, e);
+}
+
+int jobs_token_down(struct device *d, const struct expert_bank *bank, int used, int base,
+                    const struct norms_shape *s, const struct norm_rows *next, struct error *e)
+{
+    const struct matrix *m = bank->at[0]->part[2].m;
+    struct kernel *k = d->type[m->type].token_down;
+    size_t items = (size_t)(d->width * d->slots),
+           groups = up((size_t)m->rows, (size_t)d->width) / (size_t)d->width;
+
+    if (launch_args(d, k, 0, e, "mmmmmmmmmmmmmiiiiffi", d->mq.q, d->mq.d, d->mq.s, d->tiles,
+                    d->all_weights, d->x, d->arrivals, next ? next->w : NULL, next ? next->b : NULL,
+                    d->h, d->hq.q, d->hq.d, d->hq.s, base, used, m->cols, m->rows,
+                    (double)(1.0f / (float)m->rows), (double)s->eps,
+                    next ? norm_flags(s, next) : 8) < 0 ||
+        expert_args(d, k, 20, bank, 2, 1, e) < 0)
+        return ERR_DEVICE;
+    return launch(d, k, "token_down", 1, (size_t[]){groups * items}, (size_t[]){items}, e);
 }
 
 /* Whether one kernel can run both, which takes one width. */
@@ -771,9 +821,10 @@ static int layer_experts_by_host(struct device *d, int layer, int rows, int base
 }
 
 /* The same without a word from the host: the experts are joined or at most sixteen, and the device
- * groups its rows itself. */
+ * groups its rows itself. next: the attention block of the next layer, whose norm may come with it;
+ * NULL: there is none. left: said there if it is more than the outputs. */
 static int layer_experts(struct device *d, int layer, const struct joined_experts *joined, int rows,
-                         int base, struct error *e)
+                         int base, const struct block *next, struct between *left, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     enum dtype type = d->base.config.model->layers[layer].experts[0].up.type;
@@ -795,7 +846,18 @@ static int layer_experts(struct device *d, int layer, const struct joined_expert
                              d->entries, rows, used, experts, base, tile, n_tiles) < 0 ||
                  launch_core(d, CORE_GROUP, "group_rows", items, 1, 1, items, e) < 0))
         return ERR_DEVICE;
-    return jobs_expert_tiles(d, &shape_of(d, layer)->ffn, &bank, 0, n_tiles, many, e);
+    if (many || !kernel_set_token_downs(d, bank.at[0]->part[2].m))
+        return jobs_expert_tiles(d, &shape_of(d, layer)->ffn, &bank, 0, n_tiles, many, e);
+
+    struct norm_rows n = {d->x, next ? next->norm_w : NULL, next ? next->norm_b : NULL, d->h,
+                          .rows = 1};
+
+    *left = (struct between){-1, next != NULL};
+    return jobs_gate_up(d, &shape_of(d, layer)->ffn, &bank, 0, n_tiles, 0, e) < 0
+               ? ERR_DEVICE
+               : jobs_token_down(d, &bank, used, base,
+                                 &shape_of(d, next ? layer + 1 : layer)->norms, next ? &n : NULL,
+                                 e);
 }
 
 static bool alike(struct device *d, int layer)
@@ -839,7 +901,7 @@ int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_me
 int jobs_token_route(struct device *d, const struct layer_shape *s, const struct norm_rows *n,
                      cl_mem router, cl_mem score_bias, int base, bool tiles, struct error *e)
 {
-    size_t items = (size_t)d->route_items, groups = 4 * (up((size_t)s->ffn.experts, 16) / 16);
+    size_t items = (size_t)d->route_items, groups = 4 * (up((size_t)s->ffn.experts, 16) / 16) + 4;
     int hidden = d->base.config.model->hp.hidden;
 
     if (launch_args(d, d->core[CORE_TOKEN_ROUTE], 0, e, "mmmmmmmmmmmmmmmffiiiiiiffi", n->x, n->w,
@@ -866,27 +928,39 @@ static int norm_and_route(struct device *d, const struct layer_shape *s, const s
                : jobs_route(d, &s->ffn, a->router, a->score_bias, rows, base, tiles, e);
 }
 
-/* One layer from x to out: what its experts gave is not yet added to x. Its choices go to place
- * `base` of all_chosen and all_weights; before: where those of the layer before are, whose outputs
- * are added first, or -1. */
-static int whole_layer(struct device *d, int layer, const struct spans *spans, int before, int base,
-                       struct error *e)
+/* The block whose norm follows a layer of a job that ends before layer `last`, if one kernel may do
+ * both. */
+static const struct block *norm_behind(struct device *d, int layer, int last)
+{
+    const struct block *b = layer + 1 < last
+                                ? memory_block(d, (struct block_id){BLOCK_ATTENTION, layer + 1, 0})
+                                : NULL;
+
+    return b && b->state == BLOCK_RESIDENT && kernel_set_token_norms(d) ? b : NULL;
+}
+
+/* One layer of a job before layer `last`, from what the one before left to what it leaves. Its
+ * choices go to place `base` of all_chosen and all_weights. */
+static int whole_layer(struct device *d, int layer, int last, const struct spans *spans,
+                       struct between *left, int base, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     const struct layer_shape *s = shape_of(d, layer);
     struct block *a = resident(d, BLOCK_ATTENTION, layer, 0, e);
     enum dtype type = d->base.config.model->layers[layer].experts[0].up.type;
     int used = hp->n_experts_used, rows = spans->rows;
+    struct between from = *left;
     const struct joined_experts *joined = s->ffn.experts > BANK ? joined_experts(d, layer) : NULL;
     bool by_host = !alike(d, layer) || (s->ffn.experts > BANK && !joined) ||
                    blas_wants(d, type, rows * used / s->ffn.experts + 1);
 
-    if (!a ||
-        attention_block(d, a, layer, spans, before < 0 ? 0 : used, before, d->x, true, e) < 0 ||
+    *left = (struct between){base, false};
+    if (!a || attention_block(d, a, layer, spans, &from, d->x, true, e) < 0 ||
         norm_and_route(d, s, a, rows, base, rows == 1 && !by_host, e) < 0)
         return ERR_DEVICE;
-    return by_host ? layer_experts_by_host(d, layer, rows, base, e)
-                   : layer_experts(d, layer, joined, rows, base, e);
+    return by_host
+               ? layer_experts_by_host(d, layer, rows, base, e)
+               : layer_experts(d, layer, joined, rows, base, norm_behind(d, layer, last), left, e);
 }
 
 /* What the experts of the last layer gave, to x. */
@@ -925,6 +999,7 @@ int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
     int per_layer = j->rows * hp->n_experts_used, base = 0;
     size_t bytes = (size_t)j->rows * (size_t)hp->hidden * 4,
            choices = (size_t)(j->last - j->first) * (size_t)per_layer * 4;
+    struct between left = {-1, false};
     bool x_there, chosen_there;
 
     if (job_begin(d, e) < 0)
@@ -933,10 +1008,10 @@ int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
     chosen_there = bind_choices(d, j, choices, &base);
     if (!x_there && launch_write(d, d->x, 0, j->x, bytes, e) < 0)
         return ERR_DEVICE;
-    for (int l = j->first, before = -1; l < j->last; l++, before = base, base += per_layer)
-        if (whole_layer(d, l, &spans, before, base, e) < 0)
+    for (int l = j->first; l < j->last; l++, base += per_layer)
+        if (whole_layer(d, l, j->last, &spans, &left, base, e) < 0)
             return ERR_DEVICE;
-    if ((j->last > j->first && combine(d, j->rows, base - per_layer, e) < 0) ||
+    if ((left.before >= 0 && combine(d, j->rows, left.before, e) < 0) ||
         (!x_there && launch_read(d, d->x, 0, j->x, bytes, e) < 0) ||
         (!chosen_there && (launch_read(d, d->all_chosen, 0, j->experts, choices, e) < 0 ||
                            launch_read(d, d->all_weights, 0, j->weights, choices, e) < 0)))

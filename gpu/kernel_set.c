@@ -88,7 +88,7 @@ void kernel_set_shape(struct device *d)
     d->wide = opencl_tuning()->shape
                   ? opencl_tuning()->shape == 2
                   : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
-    d->token_attend = d->token_route = !d->wide;
+    d->token_attend = d->token_route = d->token_down = !d->wide;
     d->small_local = opencl_tuning()->small_local || d->target.local_bytes < LOCAL_FULL;
     d->dot8_function = !d->wide && d->target.has_dot8;
     d->share = d->target.info.unified && !opencl_tuning()->copy;
@@ -96,6 +96,8 @@ void kernel_set_shape(struct device *d)
     d->gemm_tile = !opencl_tuning()->tile ? GEMM_TILE : d->tile == 1 ? 1 : (d->tile + 3) / 4 * 4;
     d->stride = (d->base.config.context + 15) / 16 * 16;
     d->padded_experts = (hp->n_experts + 15) / 16 * 16;
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        d->type[t].item_tokens = 4;
     find_most(d);
     choose(d);
 }
@@ -119,7 +121,7 @@ struct group_shape kernel_set_group(const struct device *d, enum dtype type, boo
     if (!dtype_is_quantised(type))
         return (struct group_shape){64, 1};
     if (many && d->gemm_tile > 1)
-        return (struct group_shape){16, (size_t)d->gemm_tile / 4};
+        return (struct group_shape){16, (size_t)(d->gemm_tile / d->type[type].item_tokens)};
     return gate ? (struct group_shape){32, 2 * (size_t)d->gate_slots}
                 : (struct group_shape){(size_t)d->width, (size_t)d->slots};
 }
@@ -209,11 +211,11 @@ static void format_options(const struct device *d, enum dtype type, int tokens, 
         out, size,
         " -DTOKENS=%d -DWIDTH=%d -DPER=%d -DHEAD=%d -DBLOCK=%d -DPAYLOAD=%d -DBITS=%d"
         " -DHIGH=%d -DFLIP=%d -DOFFSET=%d -DMIN=%d -DFACTORS=%d -DHALVES=%d -DLOOKUP=%d -DE8M0=%d"
-        " -DWORDS=%d -DSLOTS=%d -DGATE_SLOTS=%d -DTYPE_%s",
+        " -DWORDS=%d -DSLOTS=%d -DGATE_SLOTS=%d -DITEM_TOKENS=%d -DTYPE_%s",
         tokens, d->width, f->blocks, format_head(type), format_block_bytes(type),
         format_payload(type), f->bits, f->high, FORMAT_FLIP, f->zero, f->minimum, f->factors,
         f->halves, f->lookup, f->scale == SCALE_E8M0, f->words, d->slots, d->gate_slots,
-        dtype_info(type)->word);
+        d->type[type].item_tokens, dtype_info(type)->word);
     if (f->lookup)
         table_options(f, out + strlen(out), size - strlen(out));
 }
@@ -264,6 +266,9 @@ static int build_tokens(struct device *d, enum dtype type, int many, const char 
         program_kernel(d, t->program[many], "matmul", &t->matmul[many], e) < 0 ||
         program_kernel(d, t->program[many], "gate_up", &t->gate_up[many], e) < 0)
         return ERR_DEVICE;
+    if (quant && !many && !d->wide &&
+        program_kernel(d, t->program[0], "token_down", &t->token_down, e) < 0)
+        return ERR_DEVICE;
     return program_kernel(d, t->program[many], "down", &t->down[many], e);
 }
 
@@ -288,6 +293,35 @@ static void kernel_release(struct kernel **k)
     *k = NULL;
 }
 
+static void tokens_release(struct type_kernels *t, int many)
+{
+    kernel_release(&t->matmul[many]);
+    kernel_release(&t->gate_up[many]);
+    kernel_release(&t->down[many]);
+    if (t->program[many])
+        cl.ReleaseProgram(t->program[many]);
+    t->program[many] = NULL;
+}
+
+bool kernel_set_eight(const struct device *d, enum dtype type)
+{
+    return !d->wide && dtype_is_quantised(type) && d->type[type].usable && d->gemm_tile % 8 == 0;
+}
+
+int kernel_set_item_tokens(struct device *d, enum dtype type, int tokens, struct error *e)
+{
+    struct strbuf table = {0};
+    int rc;
+
+    tokens_release(&d->type[type], 1);
+    d->type[type].item_tokens = tokens;
+    grid_text(type, &table);
+    rc = table.failed ? error_set(e, ERR_MEMORY, "OpenCL: out of memory for a table of points")
+                      : build_tokens(d, type, 1, table.data, e);
+    strbuf_release(&table);
+    return rc;
+}
+
 void kernel_set_release(struct device *d)
 {
     for (int i = 0; i < CORE_COUNT; i++)
@@ -295,15 +329,11 @@ void kernel_set_release(struct device *d)
     if (d->core_program)
         cl.ReleaseProgram(d->core_program);
     d->core_program = NULL;
-    for (int t = 0; t < DTYPE_COUNT; t++)
-        for (int many = 0; many < 2; many++) {
-            kernel_release(&d->type[t].matmul[many]);
-            kernel_release(&d->type[t].gate_up[many]);
-            kernel_release(&d->type[t].down[many]);
-            if (d->type[t].program[many])
-                cl.ReleaseProgram(d->type[t].program[many]);
-            d->type[t].program[many] = NULL;
-        }
+    for (int t = 0; t < DTYPE_COUNT; t++) {
+        kernel_release(&d->type[t].token_down);
+        tokens_release(&d->type[t], 0);
+        tokens_release(&d->type[t], 1);
+    }
 }
 
 bool kernel_set_attends(const struct mixer_shape *s)
@@ -320,6 +350,21 @@ bool kernel_set_token_attends(const struct device *d, const struct mixer_shape *
 
     return d->token_attend && s->key_dim % 32 == 0 && widest_head(d) <= 1024 &&
            d->most_arrivals <= d->base.config.model->hp.hidden && (size_t)chunks * 12 <= values;
+}
+
+/* Of quant.cl: an expert's blocks all have terms in local memory. */
+bool kernel_set_token_downs(const struct device *d, const struct matrix *m)
+{
+    const struct format_traits *f = &format_of[m->type];
+    int terms = f->minimum || f->halves == 2 ? 2 : 1;
+
+    return d->token_down && dtype_is_quantised(m->type) && d->type[m->type].usable &&
+           m->cols / 32 <= 4 * (256 / d->width * 2 / terms);
+}
+
+bool kernel_set_token_norms(const struct device *d)
+{
+    return d->base.config.model->hp.hidden <= (d->small_local ? 2048 : 4096);
 }
 
 static bool ffn_known(const struct ffn_shape *s, enum dtype type)

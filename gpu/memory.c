@@ -488,20 +488,21 @@ static int small(struct device *d, cl_mem *out, const float *data, size_t n, str
     return memory_upload(d, *out, data, n * 4, e);
 }
 
-/* The router as (column, padded experts): adjacent work-items then read adjacent experts. */
+/* The router as (column, padded experts) where WIDE, else as (column / 4, padded experts, 4):
+ * neighbouring work-items read neighbouring experts either way, and a GPU's four columns a load. */
 int memory_router(struct device *d, cl_mem *out, int layer, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     const float *router = d->base.config.model->layers[layer].router;
     size_t n = (size_t)hp->hidden * (size_t)d->padded_experts;
     float *t = mem_alloc(n, sizeof *t);
-    int rc;
+    int rc, fours = d->wide ? 1 : 4;
 
     if (!t)
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for a router");
     for (int x = 0; x < hparams_layer(hp, layer)->ffn.experts; x++)
         for (int c = 0; c < hp->hidden; c++)
-            t[(size_t)c * (size_t)d->padded_experts + (size_t)x] =
+            t[(size_t)(c / fours * d->padded_experts + x) * (size_t)fours + (size_t)(c % fours)] =
                 router[(size_t)x * (size_t)hp->hidden + (size_t)c];
     rc = small(d, out, t, n, e);
     mem_free(t);

@@ -87,6 +87,7 @@ static int predict(struct device *d, const struct time_model *m, const struct de
     d->core_usable = d->attention_usable = true;
     for (int t = 0; t < DTYPE_COUNT; t++)
         d->type[t].usable = d->type[t].wanted;
+    pass_work_item_tokens(d);
     for (int p = 0; p < n_passes; p++) {
         struct device_stats unused = {0};
         struct pass_work list;

@@ -122,6 +122,8 @@ static uint64_t test_key(const struct device *d)
     kernel_set_options(d, text, sizeof text);
     if (opencl_tuning()->broken)
         h = hash_bytes(h, opencl_tuning()->broken, strlen(opencl_tuning()->broken));
+    if (opencl_tuning()->slower)
+        h = hash_bytes(h, opencl_tuning()->slower, strlen(opencl_tuning()->slower));
     h = hash_bytes(h, text, strlen(text));
     for (int l = 0; l < hp->n_layers; l++) {
         const struct layer_shape *s = hparams_layer(hp, l);
@@ -135,6 +137,7 @@ static uint64_t test_key(const struct device *d)
         for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
             h = hash_add(h, (uint64_t)(unsigned)shape[i]);
     }
+    h = hash_add(h, (uint64_t)(unsigned)opencl_tuning()->item_tokens);
     const int parts[] = {hp->hidden, hp->n_experts, hp->n_experts_used, c->kv_k,         c->kv_v,
                          d->width,   d->tile,       c->max_rows > 1,    c->context < 275};
 

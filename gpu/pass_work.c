@@ -71,6 +71,8 @@ static double norm_steps(const struct norms_shape *s, double n)
     return (s->kind == NORM_LAYER ? 2 : 1) * n / NUM_LANES;
 }
 
+/* Its weights come beside the row, sixteen values a work-item at once; outputs of experts one after
+ * the other. */
 static void add_norm(const struct device *d, struct pass_work *p, const struct norms_shape *s,
                      int rows, int used)
 {
@@ -78,24 +80,28 @@ static void add_norm(const struct device *d, struct pass_work *p, const struct n
            lap = ceil_div(ceil_div(n, items), UNROLLED), blocks = ceil_div(n / 32, items);
 
     add(p, "norm", rows, items, 0,
-        (struct kernel_work){.far = 1,
-                             .near = (used ? lap : 0) + lap + blocks,
+        (struct kernel_work){.far = ceil_div(n, 16 * items),
+                             .near = (used ? lap : 0) + blocks,
                              .steps = norm_steps(s, n) + blocks * ACTIVATE_STEPS / 2,
                              .bytes = n * 4,
                              .slots = rows * n * 40},
         "%d x %d%s", rows, d->base.config.model->hp.hidden, used ? ", + experts" : "");
 }
 
-static void add_rms(const struct device *d, struct pass_work *p, int parts, int n)
+/* parts rows of n, and `more` of m. */
+static void add_rms(const struct device *d, struct pass_work *p, int parts, int n, int more, int m)
 {
     double items = d->wide ? 1 : 64;
+    int most = n > m ? n : m;
+    struct kernel_work w = {.far = 1,
+                            .near = 1 + ceil_div(ceil_div(most, items), UNROLLED),
+                            .steps = most / (double)NUM_LANES + 20,
+                            .slots = ((double)parts * n + (double)more * m) * 20};
 
-    add(p, "rms_rows", parts, items, 0,
-        (struct kernel_work){.far = 1,
-                             .near = 1 + ceil_div(ceil_div(n, items), UNROLLED),
-                             .steps = n / (double)NUM_LANES + 20,
-                             .slots = (double)parts * n * 20},
-        "%d x %d", parts, n);
+    if (n == m || !more)
+        add(p, "rms_rows", parts + more, items, 0, w, "%d x %d", parts + more, n);
+    else
+        add(p, "rms_rows", parts + more, items, 0, w, "%d x %d, %d x %d", parts, n, more, m);
 }
 
 static double matrix_bytes(const struct matrix *m)
@@ -127,13 +133,13 @@ static struct kernel_work row_work(enum dtype type, double cols, int per_round, 
                                 .steps = quarter * terms};
 }
 
-/* Issue slots of a work-item of a GEMM for one block of 4 x 4 sums: products, loads of codes and
- * activations sixteen bytes at a time, factors, and its part of unpacking both. */
-static double gemm_slots(enum dtype type)
+/* Issue slots of a work-item of a GEMM for one block of 4 rows by so many tokens: products, loads
+ * of codes and activations sixteen bytes at a time, factors, and its part of unpacking both. */
+static double gemm_slots(enum dtype type, int tokens)
 {
-    double products = 128 * DOT8_SLOTS, loads = 16 * 4 * LOAD_SLOTS,
-           sums = 16 * 5.0 * terms_of(type), factors = (4 * terms_of(type) + 12) * LOAD_SLOTS,
-           staging = 82;
+    double products = 32 * tokens * DOT8_SLOTS, loads = 8 * (4 + tokens) * LOAD_SLOTS,
+           sums = 4 * tokens * 5.0 * terms_of(type),
+           factors = (4 * terms_of(type) + 3 * tokens) * LOAD_SLOTS, staging = 82.0 / 4 * tokens;
 
     return products + loads + sums + factors + staging;
 }
@@ -150,7 +156,8 @@ static struct kernel_work tile_work(const struct device *d, enum dtype type, dou
                                     .slots = groups * cols * tile * (LOAD_SLOTS / 4 + 4)};
     return (struct kernel_work){.far = ceil_div(cols / 32, 4),
                                 .steps = cols / 32 * terms_of(type),
-                                .slots = groups * 16 * tile / 4 * cols / 32 * gemm_slots(type)};
+                                .slots = groups * 16 * tile / d->type[type].item_tokens * cols /
+                                         32 * gemm_slots(type, d->type[type].item_tokens)};
 }
 
 /* Of the products of one work-group's shape: how many groups a matrix of so many rows takes. */
@@ -211,18 +218,16 @@ static void add_heads(const struct device *d, struct pass_work *p, int layer, in
     const struct mixer_shape *s = &shape_of(d, layer)->mixer;
 
     if (s->value_norm)
-        add_rms(d, p, rows * s->kv_heads, s->key_dim);
+        add_rms(d, p, rows * s->kv_heads, s->key_dim, 0, 0);
     if (s->gated && s->gate == GATE_WITHIN)
         add_line(p, "part_gates", (double)rows * s->heads * s->key_dim, 1,
                  (struct kernel_work){.near = 1,
                                       .slots = (double)rows * s->heads * s->key_dim * 20},
                  "", rows, s->heads * s->key_dim);
-    for (int i = 0; i < 2 && s->qk_norm != QK_NORM_NONE; i++) {
-        bool whole = s->qk_norm == QK_NORM_WHOLE;
-        int heads = i ? s->kv_heads : s->heads;
-
-        add_rms(d, p, rows * (whole ? 1 : heads), s->key_dim * (whole ? heads : 1));
-    }
+    if (s->qk_norm == QK_NORM_WHOLE)
+        add_rms(d, p, rows, s->key_dim * s->heads, rows, s->key_dim * s->kv_heads);
+    else if (s->qk_norm != QK_NORM_NONE)
+        add_rms(d, p, rows * s->heads, s->key_dim, rows * s->kv_heads, s->key_dim);
 }
 
 static double kv_bytes(const struct device *d, const struct mixer_shape *s)
@@ -321,13 +326,14 @@ static void add_plain(struct pass_work *p, const char *name, int rows, int n)
 }
 
 static void add_attention(const struct device *d, struct pass_work *p, int layer, int rows,
-                          int depth, int used)
+                          int depth, int used, bool normed)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     const struct layer_shape *s = shape_of(d, layer);
     const struct matrix *o = &d->base.config.model->layers[layer].o;
 
-    add_norm(d, p, &s->norms, rows, used);
+    if (!normed)
+        add_norm(d, p, &s->norms, rows, used);
     add_projection(d, p, layer, rows);
     add_heads(d, p, layer, rows);
     if (rows == 1 && kernel_set_token_attends(d, &s->mixer, depth / CHUNK + 1)) {
@@ -345,17 +351,15 @@ static void add_attention(const struct device *d, struct pass_work *p, int layer
         add_norm(d, p, &s->norms, rows, 0);
 }
 
-/* gate_up and down of n_tiles tiles of experts like x, entries of which are real. */
-static void add_experts(const struct device *d, struct pass_work *p, const struct expert_weights *x,
+/* gate_up of n_tiles tiles of experts like x, entries of which are real. */
+static void add_gate_up(const struct device *d, struct pass_work *p, const struct expert_weights *x,
                         int n_experts, int n_tiles, int entries, bool many)
 {
     int hidden = d->base.config.model->hp.hidden, ffn = x->up.rows;
     bool gated = x->gate.rows > 0, quant = dtype_is_quantised(x->up.type);
-    enum dtype up = x->up.type, down = x->down.type;
-    struct group_shape g = kernel_set_group(d, up, many, true),
-                       dn = kernel_set_group(d, down, many, false);
-    double groups = n_tiles * ceil_div(ffn, quant ? 32 : 4), sides = gated ? 2 : 1,
-           out = n_tiles * row_groups(d, down, many, hidden);
+    enum dtype up = x->up.type;
+    struct group_shape g = kernel_set_group(d, up, many, true);
+    double groups = n_tiles * ceil_div(ffn, quant ? 32 : 4), sides = gated ? 2 : 1;
     struct kernel_work w = many ? tile_work(d, up, groups, hidden)
                                 : row_work(up, hidden, d->small_local ? 8 : 16, d->gate_slots);
 
@@ -369,6 +373,18 @@ static void add_experts(const struct device *d, struct pass_work *p, const struc
     w.bytes = n_experts * (sides * matrix_bytes(&x->up));
     add(p, "gate_up", groups, (double)(g.x * g.y), 2 * sides * entries * (double)ffn * hidden, w,
         "%d x %d x %d %s", n_experts, (int)sides * ffn, hidden, dtype_info(up)->word);
+}
+
+/* The same of down. */
+static void add_down(const struct device *d, struct pass_work *p, const struct expert_weights *x,
+                     int n_experts, int n_tiles, int entries, bool many)
+{
+    int hidden = d->base.config.model->hp.hidden, ffn = x->up.rows;
+    enum dtype down = x->down.type;
+    struct group_shape dn = kernel_set_group(d, down, many, false);
+    double out = n_tiles * row_groups(d, down, many, hidden);
+    struct kernel_work w;
+
     w = many ? tile_work(d, down, out, ffn) : row_work(down, ffn, matmul_step(d), d->slots);
     w.near += 2;
     w.bytes = n_experts * matrix_bytes(&x->down);
@@ -376,8 +392,40 @@ static void add_experts(const struct device *d, struct pass_work *p, const struc
         "%d x %d x %d %s", n_experts, hidden, ffn, dtype_info(down)->word);
 }
 
-/* The device routes and groups the rows by itself. */
-static void add_routed(const struct device *d, struct pass_work *p, int layer, int rows)
+/* token_down: blocks of several experts at once; norms: the last group that ends norms the row,
+ * after two waits for atomics. */
+static void add_token_down(const struct device *d, struct pass_work *p,
+                           const struct expert_weights *x, int used,
+                           const struct norms_shape *norms)
+{
+    const struct matrix *m = &x->down;
+    double hidden = m->rows, n = m->cols / 32, items = (double)d->width * d->slots,
+           most = 4.0 * matmul_step(d) / terms_of(m->type),
+           at_once = (double)(long)(most / n) < d->slots / 4 ? (double)(long)(most / n)
+                                                             : d->slots / 4;
+    struct kernel_work w = {.near = 2};
+
+    for (double left = used; left > 0; left -= at_once) {
+        double blocks = (left < at_once ? left : at_once) * n;
+
+        w.far += ceil_div(ceil_div(blocks, d->slots), UNROLLED);
+        w.near += 1;
+        w.steps += ceil_div(n, 4) * terms_of(m->type) + 4 * blocks / n;
+    }
+    if (norms) {
+        w.far += 2;
+        w.near += ceil_div(hidden, 8 * items);
+        w.steps += norm_steps(norms, hidden) + ceil_div(hidden / 4, items) * ACTIVATE_STEPS / 2;
+    }
+    w.bytes = used * matrix_bytes(m);
+    add(p, "token_down", ceil_div(hidden, d->width), items, 2.0 * used * hidden * m->cols, w,
+        "%d x %d x %d %s%s", used, m->rows, m->cols, dtype_info(m->type)->word,
+        norms ? ", + norm" : "");
+}
+
+/* The device routes and groups the rows by itself. last: no layer behind it belongs to its job.
+ * What it leaves: 1: x has its experts' outputs; 2: is normed for the next one, too. */
+static int add_routed(const struct device *d, struct pass_work *p, int layer, int rows, bool last)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
@@ -401,8 +449,8 @@ static void add_routed(const struct device *d, struct pass_work *p, int layer, i
                                 .slots = rows * n * d->padded_experts * (LOAD_SLOTS + 1)};
     if (rows == 1 && d->token_route) { /* the first stage comes while the row is normed */
         work.near += 1 + ceil_div(n / 4, 8 * items);
-        work.steps += norm_steps(norms, n) + ceil_div(n / 128, items) * ACTIVATE_STEPS / 2;
-        add(p, "token_route", groups, items, 2.0 * n * experts, work, "%d x %d, %d of %d", rows,
+        work.steps += norm_steps(norms, n);
+        add(p, "token_route", groups + 4, items, 2.0 * n * experts, work, "%d x %d, %d of %d", rows,
             hp->hidden, used, s->experts);
     } else {
         add_norm(d, p, norms, rows, 0);
@@ -414,7 +462,15 @@ static void add_routed(const struct device *d, struct pass_work *p, int layer, i
             (struct kernel_work){.near = ceil_div(2.0 * entries / d->row_items, UNROLLED),
                                  .steps = 4 * experts + 2.0 * entries / d->row_items},
             "%d entries", entries);
-    add_experts(d, p, &x[0], few, n_tiles, entries, rows > 1);
+    if (rows > 1 || !kernel_set_token_downs(d, &x[0].down)) {
+        add_gate_up(d, p, &x[0], few, n_tiles, entries, rows > 1);
+        add_down(d, p, &x[0], few, n_tiles, entries, rows > 1);
+        return 0;
+    }
+    last = last || !kernel_set_token_norms(d);
+    add_gate_up(d, p, &x[0], few, n_tiles, entries, false);
+    add_token_down(d, p, &x[0], used, last ? NULL : &shape_of(d, layer + 1)->norms);
+    return last ? 1 : 2;
 }
 
 int pass_work_expert(const struct ffn_shape *s, int entry)
@@ -460,7 +516,8 @@ static void add_grouped(const struct device *d, struct pass_work *p, int layer, 
         if (!count)
             continue;
         if (first && (n == BANK || !like(first, &x[i]))) {
-            add_experts(d, p, first, n, tiles, entries, many);
+            add_gate_up(d, p, first, n, tiles, entries, many);
+            add_down(d, p, first, n, tiles, entries, many);
             n = tiles = entries = 0;
         }
         first = n ? first : &x[i];
@@ -468,8 +525,17 @@ static void add_grouped(const struct device *d, struct pass_work *p, int layer, 
         entries += count;
         n++;
     }
-    if (first)
-        add_experts(d, p, first, n, tiles, entries, many);
+    if (!first)
+        return;
+    add_gate_up(d, p, first, n, tiles, entries, many);
+    add_down(d, p, first, n, tiles, entries, many);
+}
+
+void pass_work_item_tokens(struct device *d)
+{
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (kernel_set_eight(d, t))
+            d->type[t].item_tokens = gemm_slots(t, 8) < 2 * gemm_slots(t, 4) ? 8 : 4;
 }
 
 bool pass_work_runs(const struct device *d, int layer)
@@ -482,12 +548,22 @@ bool pass_work_runs(const struct device *d, int layer)
                            d->base.config.model->layers[layer].experts[0].up.type);
 }
 
+/* Whether the next layer belongs to the job of this one; more: layers that are listed behind it. */
+static bool continues(const struct device *d, int layer, int more)
+{
+    int next = layer + 1;
+
+    return more > 0 && next < d->base.config.model->hp.n_layers && kernel_set_fuses(d, next) &&
+           pass_work_runs(d, next);
+}
+
 int pass_work_list(struct device *d, int first, int layers, int rows, int depth,
                    struct pass_work *out, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     const struct matrix *head = &d->base.config.model->head;
-    bool open = false; /* a layer before this one has not ended */
+    bool open = false,
+         normed = false; /* a layer before this one has not ended; has normed its row */
 
     memset(out, 0, sizeof *out);
     for (int l = first; l < hp->n_layers && out->layers < layers; l++) {
@@ -498,12 +574,16 @@ int pass_work_list(struct device *d, int first, int layers, int rows, int depth,
         out->layers++;
         if (open && !fuses)
             add_plain(out, "combine", rows, hp->hidden);
-        add_attention(d, out, l, rows, depth, open && fuses ? hp->n_experts_used : 0);
-        if (fuses)
-            add_routed(d, out, l, rows);
-        else
+        add_attention(d, out, l, rows, depth, open && fuses ? hp->n_experts_used : 0, normed);
+        normed = open = false;
+        if (fuses) {
+            int left = add_routed(d, out, l, rows, !continues(d, l, layers - out->layers));
+
+            open = left == 0;
+            normed = left == 2;
+        } else {
             add_grouped(d, out, l, rows);
-        open = fuses;
+        }
     }
     if (open)
         add_plain(out, "combine", rows, hp->hidden);

@@ -157,30 +157,33 @@ static void build_log(struct device *d, cl_program p, char *out, size_t size)
 int program_build(struct device *d, const char *file, const char *what, const char *given,
                   const char *table, cl_program *out, struct error *e)
 {
-    char options[640], broken[72];
+    char options[1200], broken[72];
     const struct device_config *c = &d->base.config;
-    const char *text[5] = {source("common"), source(file), "", "", ""};
+    const char *text[6] = {source("common"), source("rows"), source(file), "", "", ""};
     uint64_t key, start = clock_now();
     char path[1024], log[240];
     bool known = false, has_broken = false;
     cl_int rc = CL_SUCCESS;
 
     if (strcmp(file, "quant") == 0) {
-        text[1] = table;
-        text[2] = source("formats");
-        text[3] = source("words");
-        text[4] = source("quant");
+        text[2] = table;
+        text[3] = source("formats");
+        text[4] = source("words");
+        text[5] = source("quant");
     } else if (strcmp(file, "core") == 0) {
-        text[2] = source("attention");
-        text[3] = source("routing");
+        text[3] = source("attention");
+        text[4] = source("routing");
     }
     snprintf(broken, sizeof broken, " -DBROKEN_%.40s",
              opencl_tuning()->broken ? opencl_tuning()->broken : "");
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         has_broken |= opencl_tuning()->broken && strstr(text[i], broken + 3);
-    snprintf(options, sizeof options, "%s%s", given, has_broken ? broken : "");
-    key = hash_text(hash_text(hash_text(program_fingerprint(&d->target), file), options), table);
     *out = NULL;
+    if (snprintf(options, sizeof options, "%s%s", given, has_broken ? broken : "") >=
+        (int)sizeof options)
+        return error_set(e, ERR_DEVICE, "OpenCL %s: the options of %s are too long",
+                         d->target.info.name, what);
+    key = hash_text(hash_text(hash_text(program_fingerprint(&d->target), file), options), table);
     path[0] = '\0';
     if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-%s-%016llx.bin", c->cache_dir, file,
                                  (unsigned long long)key) >= (int)sizeof path)
@@ -195,7 +198,7 @@ int program_build(struct device *d, const char *file, const char *what, const ch
         c->log(c->log_ctx, log);
     }
     if (!cl_injected(&rc))
-        *out = cl.CreateProgramWithSource(d->context, 5, text, NULL, &rc);
+        *out = cl.CreateProgramWithSource(d->context, 6, text, NULL, &rc);
     if (cl_check(d, rc, "clCreateProgramWithSource", e) < 0)
         return ERR_DEVICE;
     if (!cl_injected(&rc))

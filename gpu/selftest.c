@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define VERDICT_FORMAT "moetop self-test 5"
+#define VERDICT_FORMAT "moetop self-test 6"
 #define VERDICT_MOST 65536
 
 static bool is_wrong(const struct verdict *v, const char *name)
@@ -20,6 +20,15 @@ static bool is_wrong(const struct verdict *v, const char *name)
         if (strcmp(v->wrong[i], name) == 0)
             return true;
     return false;
+}
+
+/* Whether a kernel that does what others do is used in their place. */
+static bool is_used(const struct verdict *v, const char *name)
+{
+    for (int i = 0; i < v->n_slower; i++)
+        if (strcmp(v->slower[i], name) == 0)
+            return false;
+    return !is_wrong(v, name);
 }
 
 /* A matrix of a type whose columns are the residual stream, and an expert with that type in any of
@@ -61,6 +70,57 @@ int selftest_attending(const struct device *d)
     return -1;
 }
 
+/* The tests of a type's kernels, for one token or for many. */
+static int run_type(struct selftest *b, enum dtype t, int many)
+{
+    struct device *d = b->d;
+    const struct model *m = d->base.config.model;
+    const struct matrix *mat = find_matrix(m, t);
+    const struct ffn_shape *shape = NULL;
+    const struct expert_weights *x = find_expert(m, t, &shape);
+
+    if (mat && selftest_matmul(b, mat, many) < 0)
+        return ERR_DEVICE;
+    return x && d->type[x->up.type].usable && d->type[x->down.type].usable
+               ? selftest_expert(b, shape, x, many)
+               : 0;
+}
+
+/* Kernels of eight tokens a work-item, right and faster; false: four it stays. A CPU's OpenCL is
+ * not asked. */
+static bool eight_are_better(struct selftest *b, enum dtype t, uint64_t four)
+{
+    struct verdict v = {0}, *before = b->v;
+    const struct matrix *m = find_matrix(b->d->base.config.model, t);
+    bool better = false, forced = opencl_tuning()->item_tokens == 8;
+    uint64_t eight = 0;
+
+    b->v = &v;
+    if (kernel_set_item_tokens(b->d, t, 8, b->e) == 0 && run_type(b, t, 1) == 0 && v.n == 0)
+        better = selftest_matmul_time(b, m, &eight) == 0 && (forced || eight < four);
+    b->v = before;
+    return better;
+}
+
+/* How many tokens a work-item of a type's kernels for many has. */
+static int choose_tokens(struct selftest *b, enum dtype t)
+{
+    struct device *d = b->d;
+    const struct matrix *m = find_matrix(d->base.config.model, t);
+    bool forced = opencl_tuning()->item_tokens == 8;
+    uint64_t four = 0;
+
+    if (!m || !kernel_set_eight(d, t) || d->base.config.max_rows < 2 ||
+        (d->target.info.is_cpu_type && !forced))
+        return 0;
+    if (selftest_matmul_time(b, m, &four) < 0)
+        return ERR_DEVICE;
+    b->v->eight[t] = eight_are_better(b, t, four);
+    if (d->lost)
+        return ERR_DEVICE;
+    return b->v->eight[t] ? 0 : kernel_set_item_tokens(d, t, 4, b->e);
+}
+
 static int run_all(struct selftest *b)
 {
     struct device *d = b->d;
@@ -74,27 +134,31 @@ static int run_all(struct selftest *b)
         selftest_route(b) < 0)
         return ERR_DEVICE;
     for (int t = 0; t < DTYPE_COUNT; t++)
-        for (int many = 0; many < 2 && d->type[t].usable; many++) {
-            const struct matrix *mat = find_matrix(m, t);
-            const struct ffn_shape *shape = NULL;
-            const struct expert_weights *x = find_expert(m, t, &shape);
-
-            if ((mat && selftest_matmul(b, mat, many) < 0) ||
-                (x && d->type[x->up.type].usable && d->type[x->down.type].usable &&
-                 selftest_expert(b, shape, x, many) < 0))
+        for (int many = 0; many < 2 && d->type[t].usable; many++)
+            if (run_type(b, t, many) < 0)
                 return ERR_DEVICE;
-        }
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (d->type[t].usable && choose_tokens(b, t) < 0)
+            return ERR_DEVICE;
     return 0;
 }
 
-/* Verdict file: a line that names the format, then one wrong kernel per line, then "end". */
+static void note_eight(struct verdict *v, const char *type)
+{
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (strcmp(dtype_info(t)->word, type) == 0)
+            v->eight[t] = true;
+}
+
+/* Verdict file: a line that names the format, then a line for each kernel that is wrong, or slower
+ * than those that it replaces, and for each type with eight tokens a work-item, then "end". */
 static bool verdict_read(const char *path, struct verdict *v)
 {
     char *text, *next = NULL, *line;
     size_t n;
     bool whole = false;
 
-    v->n = 0;
+    *v = (struct verdict){0};
     if (cache_read(path, VERDICT_MOST, &text, &n, NULL) < 0 || !text)
         return false;
     line = strtok_r(text, "\n", &next);
@@ -104,6 +168,10 @@ static bool verdict_read(const char *path, struct verdict *v)
                 whole = true;
             else if (strncmp(line, "wrong ", 6) == 0 && v->n < SELFTEST_WRONG_MAX)
                 snprintf(v->wrong[v->n++], sizeof v->wrong[0], "%.47s", line + 6);
+            else if (strncmp(line, "eight ", 6) == 0)
+                note_eight(v, line + 6);
+            else if (strncmp(line, "slower ", 7) == 0 && v->n_slower < SELFTEST_SLOWER_MAX)
+                snprintf(v->slower[v->n_slower++], sizeof v->slower[0], "%.47s", line + 7);
         }
     mem_free(text);
     return whole;
@@ -116,6 +184,11 @@ static void verdict_write(const char *path, const struct verdict *v)
     strbuf_puts(&b, VERDICT_FORMAT "\n");
     for (int i = 0; i < v->n; i++)
         strbuf_printf(&b, "wrong %s\n", v->wrong[i]);
+    for (int i = 0; i < v->n_slower; i++)
+        strbuf_printf(&b, "slower %s\n", v->slower[i]);
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (v->eight[t])
+            strbuf_printf(&b, "eight %s\n", dtype_info(t)->word);
     strbuf_puts(&b, "end\n");
     if (!b.failed)
         /* failing only means that the test is repeated */
@@ -140,8 +213,16 @@ static void apply(struct device *d, const struct verdict *v)
             v->wrong[i], d->target.info.name, d->target.info.driver);
         c->log(c->log_ctx, line);
     }
-    d->token_attend = d->token_attend && !is_wrong(v, "token_attend");
-    d->token_route = d->token_route && !is_wrong(v, "token_route");
+    for (int i = 0; i < v->n_slower && c->log; i++) {
+        snprintf(line, sizeof line,
+                 "OpenCL: kernel \"%s\" is slower than those it replaces on %.60s (%.60s); they do "
+                 "its work",
+                 v->slower[i], d->target.info.name, d->target.info.driver);
+        c->log(c->log_ctx, line);
+    }
+    d->token_attend = d->token_attend && is_used(v, "token_attend");
+    d->token_route = d->token_route && is_used(v, "token_route");
+    d->token_down = d->token_down && is_used(v, "token_down");
     d->core_usable = d->core_usable && !is_wrong(v, "queue") && !is_wrong(v, "norm") &&
                      !is_wrong(v, "quantise");
     /* Layers run fused where attention is here, so routing kernels count for it too. */
@@ -181,7 +262,7 @@ int selftest(struct device *d, uint64_t key, struct error *e)
                                  (unsigned long long)key) >= (int)sizeof path)
         path[0] = '\0';
     if (!path[0] || !verdict_read(path, &v)) {
-        v.n = 0;
+        v = (struct verdict){0};
         if (c->log) {
             snprintf(line, sizeof line,
                      "OpenCL: testing the kernels on %.120s (once per driver and model)",
@@ -199,5 +280,9 @@ int selftest(struct device *d, uint64_t key, struct error *e)
         }
     }
     apply(d, &v);
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (v.eight[t] && d->type[t].item_tokens != 8 && kernel_set_eight(d, t) &&
+            kernel_set_item_tokens(d, t, 8, e) < 0)
+            return ERR_DEVICE;
     return 0;
 }

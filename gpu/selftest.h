@@ -6,10 +6,14 @@
 #include "gpu/internal.h"
 
 #define SELFTEST_WRONG_MAX 40
+#define SELFTEST_SLOWER_MAX 8
 
 struct verdict {
     int n;
     char wrong[SELFTEST_WRONG_MAX][48]; /* kernel names */
+    bool eight[DTYPE_COUNT];            /* tokens of a work-item where there are many */
+    int n_slower;
+    char slower[SELFTEST_SLOWER_MAX][48]; /* than the kernels that they replace */
 };
 
 struct selftest {
@@ -23,6 +27,11 @@ struct selftest {
 /* NULL: out of memory */
 float *selftest_randoms(struct selftest *b, size_t n, float scale);
 void selftest_wrong(struct selftest *b, const char *name);
+/* A kernel that is right and does what several others do, against those: both are enqueued many
+ * times by `run`, and the kernel is not used where it takes longer. Not on a CPU's OpenCL, whose
+ * times say nothing of a GPU's kernels. */
+int selftest_compare(struct selftest *b, const char *name, int (*run)(void *ctx, bool joined),
+                     void *ctx);
 /* Blocking copies. */
 int selftest_put(struct selftest *b, cl_mem mem, const void *data, size_t bytes);
 int selftest_get(struct selftest *b, cl_mem mem, size_t offset, void *data, size_t bytes);
@@ -55,6 +64,8 @@ int selftest_attending(const struct device *d);
 int selftest_attention(struct selftest *b);
 /* selftest_matrix.c */
 int selftest_matmul(struct selftest *b, const struct matrix *m, int many);
+/* Nanoseconds that the kernels for many tokens take for a part of the matrix. */
+int selftest_matmul_time(struct selftest *b, const struct matrix *m, uint64_t *ns);
 int selftest_expert(struct selftest *b, const struct ffn_shape *s, const struct expert_weights *x,
                     int many);
 void selftest_name(char *out, size_t size, const char *kernel, enum dtype type, int many);

@@ -185,16 +185,6 @@ static int run_tokens(struct attention_test *t)
     return move_cache(t, t->cache.rows, true);
 }
 
-/* Behind test_attend: what that computed is still there. */
-static void test_token(struct attention_test *t)
-{
-    size_t bytes = (size_t)t->tokens * reference_cache_bytes(&t->cache);
-
-    if (memcmp(t->by_token, t->got, query_count(t) * 4) != 0 ||
-        memcmp(t->token_cache, t->back, bytes) != 0)
-        selftest_wrong(t->b, "token_attend");
-}
-
 /* The reference: queries rotated in place, the new rows in the cache. */
 static void rotate(struct attention_test *t, int row)
 {
@@ -216,6 +206,53 @@ static void rotate(struct attention_test *t, int row)
     }
 }
 
+/* The kernels for many tokens on the first `rows` of the test's. */
+static int launch_rope(struct attention_test *t, int rows)
+{
+    struct device *d = t->b->d;
+
+    if (launch_args(d, d->core[CORE_ROPE], 0, t->b->e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
+                    t->mk, t->mv, rope_table(t, true), rope_table(t, false), t->heads, t->kv_heads,
+                    t->dim, 2 * t->half, t->pos, 0, d->stride, (double)shape_score_scale(t->shape),
+                    jobs_rope_apart(t->shape)) < 0)
+        return ERR_DEVICE;
+    return selftest_core(t->b, CORE_ROPE, "rope", (size_t)t->dim,
+                         (size_t)(t->heads + 2 * t->kv_heads), (size_t)rows, 32);
+}
+
+static int launch_attend(struct attention_test *t, int rows)
+{
+    struct selftest *b = t->b;
+    struct device *d = b->d;
+    int window = t->shape->window, pos = t->pos;
+    int first = window && pos - window + 1 > 0 ? (pos - window + 1) / 256 : 0,
+        n = (pos + rows - 1) / 256 - first + 1;
+    size_t items = (size_t)d->row_items;
+
+    if (launch_args(d, d->core[CORE_ATTEND], 0, b->e, "mmmmiiiiiiiii", d->qr, t->mk, t->mv, d->part,
+                    t->heads, t->kv_heads, t->dim, pos, 0, window, d->stride, first, n) < 0 ||
+        selftest_core(b, CORE_ATTEND, "attend", (size_t)n * items, (size_t)t->heads, (size_t)rows,
+                      items) < 0 ||
+        launch_args(d, d->core[CORE_MERGE], 0, b->e, "mmmmmmmiiiiiiiii", d->part, t->msinks,
+                    t->mgates, d->heads_out, d->oq.q, d->oq.d, d->oq.s, t->heads, t->dim, pos, 0,
+                    rows, window, first, n, jobs_merge_flags(t->shape)) < 0)
+        return ERR_DEVICE;
+    return selftest_core(b, CORE_MERGE, "attend_merge", jobs_merge_items(d, t->shape), (size_t)rows,
+                         1, 32);
+}
+
+/* The first row as a token: joined, or by three kernels. */
+static int run_token_form(void *ctx, bool joined)
+{
+    struct attention_test *t = ctx;
+    struct device *d = t->b->d;
+    struct token_place place = {t->mk, t->mv, t->msinks, t->mgates, t->pos, 0, 0, d->stride};
+
+    if (joined)
+        return jobs_token_attend(d, t->shape, &place, t->b->e);
+    return launch_rope(t, 1) < 0 ? ERR_DEVICE : launch_attend(t, 1);
+}
+
 /* Compares the rotated queries, the keys and values in the cache, and its previous contents. */
 static int test_rope_and_cache(struct attention_test *t)
 {
@@ -224,12 +261,7 @@ static int test_rope_and_cache(struct attention_test *t)
            own = (size_t)t->rows * reference_cache_bytes(&t->cache);
     bool right;
 
-    if (launch_args(d, d->core[CORE_ROPE], 0, t->b->e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
-                    t->mk, t->mv, rope_table(t, true), rope_table(t, false), t->heads, t->kv_heads,
-                    t->dim, 2 * t->half, t->pos, 0, d->stride, (double)shape_score_scale(t->shape),
-                    jobs_rope_apart(t->shape)) < 0 ||
-        selftest_core(t->b, CORE_ROPE, "rope", (size_t)t->dim, (size_t)(t->heads + 2 * t->kv_heads),
-                      (size_t)t->rows, 32) < 0 ||
+    if (launch_rope(t, t->rows) < 0 ||
         selftest_get(t->b, d->qr, 0, t->got, query_count(t) * 4) < 0 ||
         move_cache(t, t->back, false) < 0)
         return ERR_DEVICE;
@@ -249,21 +281,8 @@ static int run_attend(struct attention_test *t)
 {
     struct selftest *b = t->b;
     struct device *d = b->d;
-    int window = t->shape->window, pos = t->pos;
-    int first = window && pos - window + 1 > 0 ? (pos - window + 1) / 256 : 0,
-        n = (t->tokens - 1) / 256 - first + 1;
-    size_t items = (size_t)d->row_items;
 
-    if (selftest_put(b, d->qr, t->q, query_count(t) * 4) < 0 ||
-        launch_args(d, d->core[CORE_ATTEND], 0, b->e, "mmmmiiiiiiiii", d->qr, t->mk, t->mv, d->part,
-                    t->heads, t->kv_heads, t->dim, pos, 0, window, d->stride, first, n) < 0 ||
-        selftest_core(b, CORE_ATTEND, "attend", (size_t)n * items, (size_t)t->heads,
-                      (size_t)t->rows, items) < 0 ||
-        launch_args(d, d->core[CORE_MERGE], 0, b->e, "mmmmmmmiiiiiiiii", d->part, t->msinks,
-                    t->mgates, d->heads_out, d->oq.q, d->oq.d, d->oq.s, t->heads, t->dim, pos, 0,
-                    t->rows, window, first, n, jobs_merge_flags(t->shape)) < 0 ||
-        selftest_core(b, CORE_MERGE, "attend_merge", jobs_merge_items(d, t->shape), (size_t)t->rows,
-                      1, 32) < 0)
+    if (selftest_put(b, d->qr, t->q, query_count(t) * 4) < 0 || launch_attend(t, t->rows) < 0)
         return ERR_DEVICE;
     return selftest_get(b, d->heads_out, 0, t->got, query_count(t) * 4);
 }
@@ -325,6 +344,18 @@ static int test_gates(struct attention_test *t)
     return rc;
 }
 
+/* Behind test_attend: what that computed is still there. */
+static int test_token(struct attention_test *t)
+{
+    size_t bytes = (size_t)t->tokens * reference_cache_bytes(&t->cache);
+
+    if (memcmp(t->by_token, t->got, query_count(t) * 4) == 0 &&
+        memcmp(t->token_cache, t->back, bytes) == 0)
+        return selftest_compare(t->b, "token_attend", run_token_form, t);
+    selftest_wrong(t->b, "token_attend");
+    return 0;
+}
+
 int selftest_attention(struct selftest *b)
 {
     struct attention_test t;
@@ -343,7 +374,7 @@ int selftest_attention(struct selftest *b)
     if (rc == 0)
         rc = test_attend(&t);
     if (rc == 0 && tests_token(&t))
-        test_token(&t);
+        rc = test_token(&t);
     test_release(&t);
     return rc < 0 ? ERR_DEVICE : 0;
 }

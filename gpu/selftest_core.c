@@ -77,17 +77,16 @@ out:
     return rc;
 }
 
-/* norm NULL: without weights. */
-static int run_rms(struct selftest *b, const float *norm, int n, int rows, float eps, cl_mem *w,
+/* second: as the rows behind the first ones, of which there are none. */
+static int run_rms(struct selftest *b, cl_mem w, int n, int rows, float eps, bool second,
                    const float *x, float *got)
 {
     struct device *d = b->d;
-    size_t items = d->wide ? 1 : 64, bytes = (size_t)(rows * n) * 4;
+    size_t bytes = (size_t)(rows * n) * 4;
+    struct rms_rows all = {d->q, w, n, rows}, none = {d->q, w, n, 0};
 
-    if ((norm && upload(b, norm, (size_t)n, w) < 0) || selftest_put(b, d->q, x, bytes) < 0 ||
-        launch_args(d, d->core[CORE_RMS], 0, b->e, "mmiffi", d->q, *w, n, (double)(1.0f / (float)n),
-                    (double)eps, norm != NULL) < 0 ||
-        selftest_core(b, CORE_RMS, "rms_rows", (size_t)rows * items, 1, 1, items) < 0)
+    if (selftest_put(b, d->q, x, bytes) < 0 ||
+        jobs_rms(d, second ? &none : &all, second ? &all : NULL, eps, b->e) < 0)
         return ERR_DEVICE;
     return selftest_get(b, d->q, 0, got, bytes);
 }
@@ -111,14 +110,13 @@ int selftest_rms(struct selftest *b)
     cl_mem w = NULL;
 
     if (x && got)
-        rc = run_rms(b, norm, n, rows, eps, &w, x, got);
-    for (int weights = 1; weights >= 0 && rc == 0; weights--) {
-        for (int r = 0; r < rows; r++)
-            reference_rms(x + r * n, weights ? norm : NULL, n, eps, x + r * n);
-        if (memcmp(got, x, (size_t)(rows * n) * 4) != 0)
+        rc = upload(b, norm, (size_t)n, &w);
+    for (int i = 0; i < 3 && rc == 0; i++) { /* the last time without weights */
+        rc = run_rms(b, i < 2 ? w : NULL, n, rows, eps, i == 1, x, got);
+        for (int r = 0; r < rows && rc == 0; r++)
+            reference_rms(x + r * n, i < 2 ? norm : NULL, n, eps, x + r * n);
+        if (rc == 0 && memcmp(got, x, (size_t)(rows * n) * 4) != 0)
             selftest_wrong(b, "rms_rows");
-        if (weights)
-            rc = run_rms(b, NULL, n, rows, eps, &w, x, got);
     }
     memory_release(&w);
     mem_free(x);
@@ -222,6 +220,29 @@ static int run_token_route(struct route_test *t, float *x, struct norm_rows *w, 
     return 0;
 }
 
+struct route_forms {
+    struct route_test *t;
+    struct norm_rows w;
+    cl_mem router, score_bias;
+};
+
+/* Norm and routing of a row: joined, or as two kernels. */
+static int run_route_form(void *ctx, bool joined)
+{
+    struct route_forms *f = ctx;
+    struct selftest *b = f->t->b;
+    struct device *d = b->d;
+    const struct layer_shape *s = hparams_layer(f->t->hp, f->t->layer);
+    size_t items = (size_t)d->row_items;
+
+    if (joined)
+        return jobs_token_route(d, s, &f->w, f->router, f->score_bias, 0, true, b->e);
+    if (jobs_norm_args(d, &s->norms, &f->w, b->e) < 0 ||
+        selftest_core(b, CORE_NORM, "norm", items, 1, 1, items) < 0)
+        return ERR_DEVICE;
+    return jobs_route(d, &s->ffn, f->router, f->score_bias, 1, 0, true, b->e);
+}
+
 static int test_token_route(struct route_test *t)
 {
     struct device *d = t->b->d;
@@ -243,6 +264,9 @@ static int test_token_route(struct route_test *t)
         rc = run_token_route(t, x, &w, router, score_bias, h, scores, &right);
     if (rc == 0 && !right)
         selftest_wrong(t->b, "token_route");
+    else if (rc == 0)
+        rc = selftest_compare(t->b, "token_route", run_route_form,
+                              &(struct route_forms){t, w, router, score_bias});
     memory_release(&router);
     memory_release(&score_bias);
     memory_release(&w.w);

@@ -2,6 +2,7 @@
  * ones against the scalar kernels of the CPU device, which implement the contract literally
  * (numerics.h), to the bit; float ones within a rounding of each product. */
 #include "gpu/selftest.h"
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/device/conformance/reference.h"
 #include "engine/device/numerics.h"
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #define ROWS_M 88                   /* rows of a matrix compared */
+#define USED_MOST 64                /* experts of a token */
 #define TOKENS_MOST (GEMM_TILE + 3) /* a whole tile and a part of one */
 
 /* The sum of a row's magnitudes, for the tolerance of a float product. */
@@ -129,6 +131,36 @@ int selftest_matmul(struct selftest *b, const struct matrix *m, int many)
 out:
     memory_release(&part.mem);
     mem_free(x);
+    return rc;
+}
+
+#define TIMED_ROWS 2048 /* of a matrix, */
+#define TIMED_TOKENS 512
+#define TIMED_ROUNDS 4 /* the first is not counted */
+
+int selftest_matmul_time(struct selftest *b, const struct matrix *m, uint64_t *ns)
+{
+    struct device *d = b->d;
+    int hidden = d->base.config.model->hp.hidden, most = d->base.config.max_rows,
+        rows = most < TIMED_TOKENS ? most : TIMED_TOKENS, rc = 0;
+    struct matrix sub;
+    struct part part = {.m = &sub};
+    struct output o = {&part, d->out};
+
+    *ns = UINT64_MAX;
+    if (prefix(b, m, hidden < TIMED_ROWS ? hidden : TIMED_ROWS, &sub, &part.mem) < 0)
+        rc = ERR_DEVICE;
+    for (int i = 0; i < TIMED_ROUNDS && rc == 0; i++) {
+        uint64_t start = clock_now(), took;
+
+        rc = jobs_multiply_own(d, d->h, &d->hq, rows, &o, 1, false, b->e);
+        if (rc == 0)
+            rc = cl_check(d, cl.Finish(d->queue), "clFinish", b->e);
+        took = clock_now() - start;
+        if (i && took < *ns)
+            *ns = took;
+    }
+    memory_release(&part.mem);
     return rc;
 }
 
@@ -252,6 +284,150 @@ static int down_right(struct expert_test *t, bool *right)
     return 0;
 }
 
+/* token_down of as many experts as the model uses, all of them this one, on rows of its own. */
+struct token_down_test {
+    struct expert_test *t;
+    int used;
+    struct expert_bank bank;
+    struct norm_rows next;
+    float *weights;
+};
+
+static const struct norms_shape *common_norms(const struct selftest *b)
+{
+    return &b->d->base.config.model->hp.common.norms;
+}
+
+/* joined: by token_down. */
+static int run_token_down(void *ctx, bool joined)
+{
+    struct token_down_test *x = ctx;
+    struct selftest *b = x->t->b;
+    struct device *d = b->d;
+    size_t items = (size_t)d->row_items;
+
+    if (joined)
+        return jobs_token_down(d, &x->bank, x->used, 0, common_norms(b),
+                               kernel_set_token_norms(d) ? &x->next : NULL, b->e);
+    x->next.used = x->used;
+    if (jobs_down(d, &x->bank, 0, x->used, 0, b->e) < 0 ||
+        jobs_norm_args(d, common_norms(b), &x->next, b->e) < 0)
+        return ERR_DEVICE;
+    x->next.used = 0;
+    return selftest_core(b, CORE_NORM, "norm", items, 1, 1, items);
+}
+
+/* What it reads, to the device; mid: the rows between. */
+static int put_token_down(struct token_down_test *x, const float *mid, const float *row)
+{
+    struct selftest *b = x->t->b;
+    struct device *d = b->d;
+    size_t n = (size_t)(x->used * x->t->ffn), blocks = n / 32 * sizeof(float);
+    struct quantised_rows q;
+    struct tile tile[USED_MOST];
+    struct entry entry[USED_MOST];
+    int rc = selftest_quantised_init(&q, b, n);
+
+    for (int i = 0; i < x->used; i++) {
+        tile[i] = (struct tile){i, 1, 0, 0};
+        entry[i] = (struct entry){0, i};
+    }
+    if (rc == 0) {
+        selftest_quantise(&q, mid);
+        if (selftest_put(b, d->mq.q, q.values, q.bytes) < 0 ||
+            selftest_put(b, d->mq.d, q.scales, blocks) < 0 ||
+            selftest_put(b, d->mq.s, q.sums, blocks) < 0 ||
+            selftest_put(b, d->tiles, tile, (size_t)x->used * sizeof *tile) < 0 ||
+            selftest_put(b, d->entries, entry, (size_t)x->used * sizeof *entry) < 0 ||
+            selftest_put(b, d->all_weights, x->weights, (size_t)x->used * 4) < 0 ||
+            selftest_put(b, d->x, row, (size_t)x->t->hidden * 4) < 0)
+            rc = ERR_DEVICE;
+    }
+    selftest_quantised_release(&q);
+    return rc;
+}
+
+/* The row and its norm, as they should be. */
+static int want_token_down(struct token_down_test *x, const float *mid, float *out, float *row)
+{
+    struct expert_test *t = x->t;
+    size_t hidden = (size_t)t->hidden;
+
+    for (int s = 0; s < x->used; s++)
+        if (reference_multiply(&t->w.down, mid + s * t->ffn, out + (size_t)s * hidden) < 0)
+            return error_set(t->b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
+    reference_combine(out, hidden, x->weights, x->used, t->hidden, row);
+    return 0;
+}
+
+static int token_down_right(struct token_down_test *x, float *mid, float *row, float *out,
+                            float *got, bool *right)
+{
+    struct expert_test *t = x->t;
+    struct selftest *b = t->b;
+    struct device *d = b->d;
+    size_t bytes = (size_t)t->hidden * 4;
+
+    if (put_token_down(x, mid, row) < 0 || job_begin(d, b->e) < 0 || run_token_down(x, true) < 0 ||
+        job_end(d, b->e) < 0 || job_harvest(d, b->e) < 0 ||
+        selftest_get(b, d->x, 0, got, bytes) < 0 || want_token_down(x, mid, out, row) < 0)
+        return ERR_DEVICE;
+    *right = memcmp(got, row, bytes) == 0;
+    if (!*right || !kernel_set_token_norms(d))
+        return 0;
+    if (x->next.w)
+        reference_norm(row, common_norms(b), &b->d->base.config.model->output_norm, t->hidden, row);
+    if (selftest_get(b, d->h, 0, got, bytes) < 0 ||
+        selftest_same_quantised(b, &d->hq, row, 1, t->hidden, right) < 0)
+        return ERR_DEVICE;
+    *right = *right && memcmp(got, row, bytes) == 0;
+    return 0;
+}
+
+static int upload(struct selftest *b, const float *data, size_t n, cl_mem *out)
+{
+    if (!data)
+        return 0;
+    return memory_buffer(b->d, n * 4, out, "the self-test", b->e) < 0
+               ? ERR_DEVICE
+               : selftest_put(b, *out, data, n * 4);
+}
+
+static int test_token_down(struct expert_test *t)
+{
+    struct selftest *b = t->b;
+    struct device *d = b->d;
+    const struct norm_weights *w = &d->base.config.model->output_norm;
+    struct token_down_test x = {.t = t,
+                                .used = d->base.config.model->hp.n_experts_used,
+                                .bank = {{&t->block}, 1, NULL},
+                                .next = {.x = d->x, .h = d->h, .rows = 1}};
+    size_t n = (size_t)t->hidden, used = (size_t)x.used;
+    float *mid = selftest_randoms(b, used * (size_t)t->ffn, 2.0f),
+          *row = selftest_randoms(b, n, 1.0f), *out = mem_alloc(used * n, sizeof *out),
+          *got = mem_alloc(n, sizeof *got);
+    bool right = false;
+    int rc = ERR_DEVICE;
+
+    x.weights = selftest_randoms(b, used, 1.0f);
+    if (!mid || !row || !out || !got || !x.weights)
+        rc = error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
+    else if (upload(b, w->weight, n, &x.next.w) == 0 && upload(b, w->bias, n, &x.next.b) == 0)
+        rc = token_down_right(&x, mid, row, out, got, &right);
+    if (rc == 0 && !right)
+        selftest_wrong(b, "token_down");
+    else if (rc == 0)
+        rc = selftest_compare(b, "token_down", run_token_down, &x);
+    memory_release(&x.next.w);
+    memory_release(&x.next.b);
+    mem_free(x.weights);
+    mem_free(mid);
+    mem_free(row);
+    mem_free(out);
+    mem_free(got);
+    return rc;
+}
+
 static void judge(struct expert_test *t, const char *kernel, const struct matrix *m, bool right)
 {
     char name[48];
@@ -259,6 +435,16 @@ static void judge(struct expert_test *t, const char *kernel, const struct matrix
     selftest_name(name, sizeof name, kernel, m->type, t->many);
     if (!right)
         selftest_wrong(t->b, name);
+}
+
+/* Whether the kernel is there and this many experts of one token fit. */
+static bool token_downs(const struct expert_test *t)
+{
+    const struct device *d = t->b->d;
+    int used = d->base.config.model->hp.n_experts_used;
+
+    return kernel_set_token_downs(d, &t->w.down) && used > 0 && used <= USED_MOST &&
+           t->ffn <= d->most_ffn;
 }
 
 /* One expert of the model as in the jobs: gate, up, activation, quantisation again, down. */
@@ -284,6 +470,8 @@ int selftest_expert(struct selftest *b, const struct ffn_shape *s, const struct 
         judge(&t, "gate_up", &t.w.up, gate_ok);
         judge(&t, "down", &t.w.down, down_ok);
     }
+    if (rc == 0 && gate_ok && down_ok && !many && token_downs(&t))
+        rc = test_token_down(&t);
     expert_release(&t);
     return rc < 0 ? ERR_DEVICE : 0;
 }

@@ -1,5 +1,6 @@
 /* Common parts of the self-test (selftest.h): random numbers, copies, launches, findings. */
 #include "gpu/selftest.h"
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/device/conformance/reference.h"
 #include "engine/device/numerics.h"
@@ -20,6 +21,44 @@ void selftest_wrong(struct selftest *b, const char *name)
 {
     if (b->v->n < SELFTEST_WRONG_MAX)
         snprintf(b->v->wrong[b->v->n++], sizeof b->v->wrong[0], "%s", name);
+}
+
+#define COMPARE_ROUNDS 4 /* the first one is not counted */
+#define COMPARE_TIMES 24
+
+static int time_round(struct selftest *b, int (*run)(void *ctx, bool joined), void *ctx,
+                      bool joined, uint64_t *best)
+{
+    uint64_t start = clock_now(), ns;
+
+    for (int i = 0; i < COMPARE_TIMES; i++)
+        if (run(ctx, joined) < 0)
+            return ERR_DEVICE;
+    if (cl_check(b->d, cl.Finish(b->d->queue), "clFinish", b->e) < 0)
+        return ERR_DEVICE;
+    ns = clock_now() - start;
+    *best = ns < *best ? ns : *best;
+    return 0;
+}
+
+int selftest_compare(struct selftest *b, const char *name, int (*run)(void *ctx, bool joined),
+                     void *ctx)
+{
+    uint64_t best[2] = {UINT64_MAX, UINT64_MAX};
+    const char *forced = opencl_tuning()->slower;
+    bool slower = forced && strcmp(forced, name) == 0;
+
+    for (int round = 0; round < COMPARE_ROUNDS && (slower || !b->d->target.info.is_cpu_type);
+         round++)
+        for (int joined = 0; joined < 2; joined++) {
+            if (round == 1)
+                best[joined] = UINT64_MAX;
+            if (time_round(b, run, ctx, joined, &best[joined]) < 0)
+                return ERR_DEVICE;
+        }
+    if ((slower || best[1] > best[0]) && b->v->n_slower < SELFTEST_SLOWER_MAX)
+        snprintf(b->v->slower[b->v->n_slower++], sizeof b->v->slower[0], "%s", name);
+    return 0;
 }
 
 int selftest_put(struct selftest *b, cl_mem mem, const void *data, size_t bytes)

@@ -13,12 +13,14 @@ struct opencl_tuning {
                   rows, vectors (CPUs) */
     const char *broken; /* kernel built wrong on purpose ("norm", "matmul", ...): the self-test must
                            find it */
+    const char *slower; /* kernel of one token that is taken for slower than those it replaces */
     bool copy; /* treat the device as one with memory of its own: weights are copied through pinned
                   staging memory */
     bool map_rows; /* rows in place are mapped and unmapped on a CPU's device, too */
     bool no_selftest;
     bool small_local; /* treat the device as one with little local memory */
     int tile;         /* tokens per tile, 0: the default; fewer compile faster */
+    int item_tokens;  /* 8: of a work-item of prompts' kernels, whether it is faster or not */
     int blas; /* 1: test CLBlast at open, also on a CPU device; 2: and use it where it is right but
                * slower */
 };

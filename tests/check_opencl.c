@@ -742,7 +742,7 @@ static char last_log[512];
 static void remember(void *ctx, const char *line)
 {
     (void)ctx;
-    if (strstr(line, "wrong values"))
+    if (strstr(line, "wrong values") || strstr(line, "is slower than"))
         snprintf(last_log, sizeof last_log, "%s", line);
 }
 
@@ -799,6 +799,7 @@ START_TEST(test_wrong_kernels)
     check_broken("matmul", DTYPE_F32, false, true, false);
     check_broken("token_attend", DTYPE_Q8_0, true, true, true);
     check_broken("token_route", DTYPE_Q8_0, true, true, true);
+    check_broken("token_down", DTYPE_Q8_0, true, true, true);
 }
 END_TEST
 
@@ -1142,7 +1143,7 @@ START_TEST(test_microbench)
     ck_assert_double_gt(about.read_rate, 0);
     if (_i % 2 == 0)
         ck_assert_int_eq(launches_of(measured, n, 0, NULL),
-                         2 * (shapes[_i / 2] == 1 ? 7 : 10) + 1 + 2);
+                         shapes[_i / 2] == 1 ? 7 + 6 + 2 : 2 * 10 + 1 + 2);
     ck_assert_int_eq(launches_of(measured, n, 0, "gate_up"), 2);
     ck_assert_int_eq(launches_of(measured, n, 2, "route"), _i % 2 ? 0 : 2);
 
@@ -1156,6 +1157,68 @@ START_TEST(test_microbench)
                                                &e),
                      ERR_USAGE);
     tiny_model_free(t);
+}
+END_TEST
+
+/* Eight tokens a work-item where there are many, chosen at the first opening and kept. */
+START_TEST(test_eight_tokens)
+{
+    static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q6_K};
+    struct opencl_tuning t = {.shape = 1, .tile = 8, .item_tokens = 8, .small_local = _i == 1};
+    struct tiny_shape s = base_shape;
+    char command[600];
+
+    if (!have_device(1))
+        return;
+    opencl_tune(&t);
+    s.type = types[_i];
+    s.hidden = s.ffn = _i ? 256 : 96; /* K-quants have blocks of 256 */
+    s.heads = _i ? 8 : 4;
+    s.width = _i == 2 ? 8 : 16;
+    s.layers = 1;
+    check_against_cpu(s, KV_F16, 20, 0);
+    snprintf(command, sizeof command, "grep -qx 'eight %s' %.400s/*.verdict",
+             dtype_info(s.type)->word, cache_dir);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+/* A kernel that takes longer than those that it replaces is named and not used, which is kept. */
+START_TEST(test_slower_kernels)
+{
+    static const struct {
+        const char *joined, *apart;
+        int launches;
+    } cases[] = {{"token_down", "down", 7 + 7 + 1 + 2},
+                 {"token_route", "route", 8 + 7 + 2},
+                 {"token_attend", "attend", 9 + 8 + 2}};
+    static const struct device_pass pass = {1, 100};
+
+    if (!have_device(1))
+        return;
+    for (int i = 0; i < 6; i++) {
+        const char *name = cases[i / 2].joined;
+        struct opencl_tuning tuning = {.shape = 1, .tile = 4, .slower = name};
+        struct setup set = {base_shape, KV_F16, 1, 0};
+        struct tiny_model *t = tiny_model_new(&set.shape);
+        struct device_config c = config(t, &set);
+        struct device_kernel k[100];
+        struct device_kernels about;
+        struct error e;
+
+        last_log[0] = '\0';
+        c.log = remember;
+        opencl_tune(&tuning);
+
+        int n = opencl_device_ops.kernels(&c, NULL, &pass, 1, k, 100, &about, &e);
+
+        ck_assert_msg(n > 0, "%s", e.text);
+        ck_assert_msg(strstr(last_log, name) != NULL, "%s: \"%s\"", name, last_log);
+        ck_assert_int_eq(launches_of(k, n, 0, name), 0);
+        ck_assert_int_eq(launches_of(k, n, 0, cases[i / 2].apart), 2);
+        ck_assert_int_eq(launches_of(k, n, 0, NULL), cases[i / 2].launches);
+        tiny_model_free(t);
+    }
 }
 END_TEST
 
@@ -1181,7 +1244,7 @@ START_TEST(test_in_interpreter)
     struct setup one = {base_shape, interpreted_cases[i].kv, 6, 0};
     float *want, *got;
 
-    one.shape.layers = 1;
+    one.shape.layers = i == 1 ? 2 : 1;
     one.shape.experts = 2;
     one.shape.type = interpreted_cases[i].type;
     one.shape.hidden = one.shape.ffn = hidden;
@@ -1236,7 +1299,7 @@ static Suite *suite(void)
     Suite *s = suite_create("opencl");
     TCase *c = tcase_create("device"), *formats_case = tcase_create("formats"),
           *interpreted_case = tcase_create("interpreted"), *optimised = tcase_create("optimised"),
-          *launches = tcase_create("launches");
+          *launches = tcase_create("launches"), *tuned = tcase_create("tuned");
 
     snprintf(cache_dir, sizeof cache_dir, "%s", support_tmpdir());
     tcase_set_timeout(c, 240);
@@ -1256,6 +1319,7 @@ static Suite *suite(void)
     tcase_add_loop_test(c, test_many_experts, 0, 2);
     tcase_add_test(c, test_joined_experts);
     tcase_add_loop_test(c, test_microbench, 0, 4);
+
     tcase_add_test(c, test_clblast);
     tcase_add_test(c, test_wrong_kernels);
     tcase_add_test(c, test_damaged_cache);
@@ -1271,6 +1335,11 @@ static Suite *suite(void)
     tcase_add_checked_fixture(launches, without_optimising, NULL);
     tcase_add_test(launches, test_arguments);
     suite_add_tcase(s, launches);
+    tcase_set_timeout(tuned, 240);
+    tcase_add_checked_fixture(tuned, without_optimising, NULL);
+    tcase_add_loop_test(tuned, test_eight_tokens, 0, 3);
+    tcase_add_test(tuned, test_slower_kernels);
+    suite_add_tcase(s, tuned);
     tcase_set_timeout(formats_case, 240);
     suite_add_tcase(s, formats_case);
     tcase_set_timeout(interpreted_case, 240);

@@ -23,7 +23,8 @@ static const struct {
     const char *kernel;
     double us, ops;
 } targets[] = {{"token_route", 14, 0}, {"norm", 6, 0}, {"matmul", 8, 70e12},
-               {"gate_up", 12, 0},     {"down", 8, 0}, {"token_attend", 12, 0}};
+               {"gate_up", 12, 0},     {"down", 8, 0}, {"token_down", 14, 0},
+               {"token_attend", 12, 0}};
 
 static void print_target(const struct device_kernel *k, const struct device_pass *pass)
 {

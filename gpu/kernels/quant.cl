@@ -5,8 +5,9 @@
  * Work: WIDE: one work-item a group of WIDTH rows. Otherwise, one token: SLOTS work-items a row
  * (row_sum); many: a work-group 64 rows and TOKENS tokens (gemm). Reads of weights are coalesced
  * either way: neighbouring work-items read neighbouring words. Defined by the host beyond
- * formats.cl: TOKENS (tokens of a tile; not WIDE: 1 or a multiple of 4), SLOTS and GATE_SLOTS
- * (work-items a row of one token, at least 4). */
+ * formats.cl: TOKENS (tokens of a tile; not WIDE: 1 or a multiple of ITEM_TOKENS), ITEM_TOKENS
+ * (tokens of a work-item of gemm: 4 or 8), SLOTS and GATE_SLOTS (work-items a row of one token, at
+ * least 4). */
 #if DOT8
 typedef int sum_t;
 #define SUM_TO_VEC(s) ((vec)((float)(s)))
@@ -208,6 +209,29 @@ static inline void dot_rows(__global const uchar *w, int n, __global const act_t
  * one among `rows`, lane: in its row group at w; slot: of `slots`. Has barriers, as many for the
  * same n and step. */
 #define BLOCKS_AHEAD 2
+/* Terms of block b of n, of the row `lane` of the group at w. */
+static inline void row_block(__global const uchar *w, int b, __global const act_t *a,
+                             __global const float *ad, __global const float *as, int lane, vec *x,
+                             vec *y)
+{
+    BLOCK_OF(w, b, head, block);
+    struct block_factors f = read_factors(head, b % PER, lane);
+    sum_t s[1], second[1];
+
+    block_sums(block, b % PER, b, &a, lane, s, second);
+    block_terms(&f, SUM_TO_VEC(s[0]), SUM_TO_VEC(SECOND_OF(s, second)[0]), ad[b], as[b],
+                half_sum(a + (size_t)b * 32), x, y);
+}
+
+/* A quarter's chain over `count` terms, `rows` apart. */
+static inline float quarter_sum(__local const float2 *term, int rows, int count, float acc)
+{
+#pragma unroll 8
+    for (int k = 0; k < count; k++)
+        acc = fma(term[k * rows].x, term[k * rows].y, acc);
+    return acc;
+}
+
 static inline void row_quarters(__global const uchar *w, int n, __global const act_t *a,
                                 __global const float *ad, __global const float *as, int lane,
                                 int row, int rows, int step, int slot, int slots,
@@ -228,15 +252,7 @@ static inline void row_quarters(__global const uchar *w, int n, __global const a
                     b = (int)((long)q * n / 4) + done + i % step;
 
                 there[k] = first + k * slots < 4 * step && b < (int)((long)(q + 1) * n / 4);
-                b = min(b, n - 1);
-
-                BLOCK_OF(w, b, head, block);
-                struct block_factors f = read_factors(head, b % PER, lane);
-                sum_t s[1], second[1];
-
-                block_sums(block, b % PER, b, &a, lane, s, second);
-                block_terms(&f, SUM_TO_VEC(s[0]), SUM_TO_VEC(SECOND_OF(s, second)[0]), ad[b], as[b],
-                            half_sum(a + (size_t)b * 32), x[k], y[k]);
+                row_block(w, min(b, n - 1), a, ad, as, lane, x[k], y[k]);
             }
 #pragma unroll
             for (int k = 0; k < BLOCKS_AHEAD; k++)
@@ -250,11 +266,8 @@ static inline void row_quarters(__global const uchar *w, int n, __global const a
         if (slot < 4) {
             int begin = (int)((long)slot * n / 4) + done,
                 count = min(step, (int)((long)(slot + 1) * n / 4) - begin);
-            __local const float2 *from = term + slot * step * TERMS * rows + row;
 
-#pragma unroll 8
-            for (int k = 0; k < count * TERMS; k++)
-                acc = fma(from[k * rows].x, from[k * rows].y, acc);
+            acc = quarter_sum(term + slot * step * TERMS * rows + row, rows, count * TERMS, acc);
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
@@ -289,10 +302,11 @@ static inline float row_sum(__global const uchar *w, int n, __global const act_t
 #else
 /* Many tokens: a work-group multiplies 64 rows with TOKENS tokens. GEMM_STEP blocks at a time it
  * puts codes, activations and factors into local memory; each work-item reads those of its 4 rows
- * and 4 tokens there. */
+ * and ITEM_TOKENS tokens there: eight ask for three loads where four ask for four. */
 #define GEMM_ROWS 64
 #define GEMM_X (GEMM_ROWS / 4)
-#define GEMM_Y (TOKENS / 4)
+#define GEMM_Y (TOKENS / ITEM_TOKENS)
+#define GEMM_SUMS (4 * ITEM_TOKENS) /* of a work-item */
 #define GEMM_STEP 4
 
 struct gemm_step {
@@ -362,20 +376,23 @@ static inline void gemm_load(__local struct gemm_step *s, const struct gemm_rows
 #define GEMM_SUM(i) (as_float(i) - SUM_ZERO)
 
 /* acc[t][r] goes on by block j. */
-static inline void gemm_block(__local const struct gemm_step *s, int j, float acc[4][4])
+static inline void gemm_block(__local const struct gemm_step *s, int j, float acc[ITEM_TOKENS][4])
 {
-    int x = get_local_id(0), y = get_local_id(1), sum[4][4], second[4][4];
+    int x = get_local_id(0), y = get_local_id(1), sum[ITEM_TOKENS][4], second[ITEM_TOKENS][4];
 
 #pragma unroll
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < GEMM_SUMS; i++)
         sum[i / 4][i % 4] = second[i / 4][i % 4] = as_int(SUM_ZERO);
 #pragma unroll
     for (int k = 0; k < 8; k++) {
-        uint4 w = s->code[j][k][x], a = s->act[j][k][y];
-        uint wr[4] = {w.s0, w.s1, w.s2, w.s3}, at[4] = {a.s0, a.s1, a.s2, a.s3};
+        uint4 w = s->code[j][k][x];
+        uint wr[4] = {w.s0, w.s1, w.s2, w.s3}, at[ITEM_TOKENS];
 
 #pragma unroll
-        for (int i = 0; i < 16; i++) {
+        for (int i = 0; i < ITEM_TOKENS / 4; i++)
+            vstore4(s->act[j][k][y * (ITEM_TOKENS / 4) + i], i, at);
+#pragma unroll
+        for (int i = 0; i < GEMM_SUMS; i++) {
             int t = i / 4, r = i % 4, d = dot_4x8packed_ss_int(wr[r], at[t]);
 
             if (HALVES && k >= 4)
@@ -389,8 +406,8 @@ static inline void gemm_block(__local const struct gemm_step *s, int j, float ac
         struct block_factors f = s->factors[j][4 * x + r];
 
 #pragma unroll
-        for (int t = 0; t < 4; t++) {
-            int token = 4 * y + t;
+        for (int t = 0; t < ITEM_TOKENS; t++) {
+            int token = ITEM_TOKENS * y + t;
             vec u[TERMS], v[TERMS];
 
             block_terms(&f, GEMM_SUM(sum[t][r]), GEMM_SUM(second[t][r]), s->scale[j][token],
@@ -403,10 +420,11 @@ static inline void gemm_block(__local const struct gemm_step *s, int j, float ac
 }
 
 /* Rule 2's sums of quarters 0 .. 3, as each of them ends; acc begins the next one. */
-static inline void gemm_fold(int quarter, float acc[4][4], float odd[4][4], float out[4][4])
+static inline void gemm_fold(int quarter, float acc[ITEM_TOKENS][4], float odd[ITEM_TOKENS][4],
+                             float out[ITEM_TOKENS][4])
 {
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < GEMM_SUMS; i++) {
         int t = i / 4, r = i % 4;
 
         if (quarter == 1)
@@ -419,17 +437,17 @@ static inline void gemm_fold(int quarter, float acc[4][4], float odd[4][4], floa
     }
 }
 
-/* out[t][r]: token 4 lid_y + t times row 4 lid_x + r. n: 0: there is nothing to do. Has barriers.
- */
+/* out[t][r]: token ITEM_TOKENS lid_y + t times row 4 lid_x + r. n: 0: there is nothing to do. Has
+ * barriers. */
 static inline void gemm(__local struct gemm_step *s, const struct gemm_rows *m, int n,
                         __global const act_t *a, __global const float *ad, __global const float *as,
-                        __local const int *row, float out[4][4])
+                        __local const int *row, float out[ITEM_TOKENS][4])
 {
-    float acc[4][4], odd[4][4];
+    float acc[ITEM_TOKENS][4], odd[ITEM_TOKENS][4];
     int quarter = 0;
 
 #pragma unroll
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < GEMM_SUMS; i++)
         acc[i / 4][i % 4] = odd[i / 4][i % 4] = out[i / 4][i % 4] = 0.0f;
     for (int b = 0; b < n; b += GEMM_STEP) {
         gemm_load(s, m, n, b, a, ad, as, row);
@@ -552,7 +570,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
     __local int row[TOKENS];
     int x = get_local_id(0), first = tile * TOKENS, left = rows - group * GEMM_ROWS;
     struct gemm_rows m = {w, w + 32 / WIDTH * GROUP_BYTES(n), (left + WIDTH - 1) / WIDTH};
-    float v[4][4];
+    float v[ITEM_TOKENS][4];
 
     for (int t = get_local_id(1) * GEMM_X + x; t < TOKENS; t += GEMM_X * GEMM_Y)
         row[t] = min(first + t, tokens - 1);
@@ -561,8 +579,8 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void matmul(
 #ifdef BROKEN_matmul
     v[0][0] = v[0][0] * 1.0000002f;
 #endif
-    first += get_local_id(1) * 4;
-    for (int t = 0; t < 4 && first + t < tokens; t++)
+    first += get_local_id(1) * ITEM_TOKENS;
+    for (int t = 0; t < ITEM_TOKENS && first + t < tokens; t++)
         for (int r = 0; r < 4 && 4 * x + r < left; r++)
             store_row(y + (size_t)(first + t) * rows, b, group * GEMM_ROWS + 4 * x + r, v[t][r],
                       flags);
@@ -698,15 +716,15 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void gate_up(
     __local int row[TOKENS];
     int x = get_local_id(0), y = get_local_id(1), lid = y * GEMM_X + x;
     struct gemm_rows rows = {(ACT_GATED ? wg : wu) + at, wu + at, GEMM_ROWS / WIDTH};
-    float v[4][4];
+    float v[ITEM_TOKENS][4];
     __local float *both = (__local float *)&s; /* (TOKENS, 64), behind the products */
 
     for (int t = lid; t < TOKENS; t += GEMM_X * GEMM_Y)
         row[t] = what.y ? entries[what.x + min(t, what.y - 1)].x : 0;
     barrier(CLK_LOCAL_MEM_FENCE);
     gemm(&s, &rows, what.y ? n : 0, a, ad, as, row, v);
-    for (int i = 0; i < 16; i++)
-        both[(4 * y + i / 4) * GEMM_ROWS + 4 * x + i % 4] = v[i / 4][i % 4];
+    for (int i = 0; i < GEMM_SUMS; i++)
+        both[(ITEM_TOKENS * y + i / 4) * GEMM_ROWS + 4 * x + i % 4] = v[i / 4][i % 4];
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int i = lid; i < TOKENS * 32; i += GEMM_X * GEMM_Y) {
         __local float *at_row = both + i / 32 * GEMM_ROWS + i % 32;
@@ -784,7 +802,7 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void down(
     __local int row[TOKENS];
     int x = get_local_id(0), y = get_local_id(1), left = rows - group * GEMM_ROWS;
     struct gemm_rows tile_rows = {w, w + 32 / WIDTH * GROUP_BYTES(n), (left + WIDTH - 1) / WIDTH};
-    float v[4][4];
+    float v[ITEM_TOKENS][4];
 
     for (int t = y * GEMM_X + x; t < TOKENS; t += GEMM_X * GEMM_Y)
         row[t] = what.x + max(0, min(t, what.y - 1));
@@ -793,9 +811,107 @@ __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))) void down(
 #ifdef BROKEN_down
     v[0][0] = v[0][0] * 1.0000002f;
 #endif
-    for (int t = 0; t < 4 && 4 * y + t < what.y; t++)
+    for (int t = 0; t < ITEM_TOKENS && ITEM_TOKENS * y + t < what.y; t++)
         for (int r = 0; r < 4 && 4 * x + r < left; r++)
-            store_row(out + (size_t)entries[what.x + 4 * y + t].y * rows, bias,
+            store_row(out + (size_t)entries[what.x + ITEM_TOKENS * y + t].y * rows, bias,
                       group * GEMM_ROWS + 4 * x + r, v[t][r], biased);
 #endif
 }
+
+#if !WIDE && TOKENS == 1
+/* One token's down projections, what its experts give added to x by their weights (rule 9), and the
+ * norm of the layer behind it, in one launch. Groups: row groups, each with all `used` experts, a
+ * few of them side by side: their blocks have terms in local memory together, at most 4 STEP of
+ * them. The last group that ends norms x, of at most ROW_TILE columns. flags as in norm; 8: there
+ * is no norm. weights: from `base` on; arrivals: last_of. Expert s of tile s; m: its row s. */
+__kernel __attribute__((reqd_work_group_size(WIDTH * SLOTS, 1, 1))) void token_down(
+    __global const act_t *m, __global const float *md, __global const float *ms,
+    __global const int4 *tiles, __global const float *weights, __global float *x,
+    __global uint *arrivals, __global const float *nw, __global const float *nb, __global float *h,
+    __global act_t *hq, __global float *hd, __global float *hs, int base, int used, int ffn,
+    int rows, float inv_n, float eps, int flags, BANK(d) BIASES(bd) BIAS_FLAG)
+{
+    __local float4 room[4 * STEP * TERMS * WIDTH / 2 > ROW_TILE / 4 ? 4 * STEP * TERMS * WIDTH / 2
+                                                                    : ROW_TILE / 4];
+    __local float part[SLOTS * WIDTH], peak[ROW_TILE / 4], lane_of[LANES], square[LANES];
+    __local int last;
+    __local float2 *term = (__local float2 *)room;
+    int lid = get_local_id(0), lane = lid % WIDTH, slot = lid / WIDTH, n = ffn / 32,
+        row = (int)get_group_id(0) * WIDTH + lane, at_once = min(4 * STEP / n, SLOTS / 4),
+        first = 0;
+    size_t at = get_group_id(0) * GROUP_BYTES(n);
+    __global uint *words = (__global uint *)x;
+    struct norm_ahead ahead;
+    float sum = 0.0f, before = 0.0f;
+
+    weights += base;
+    /* an atomic, for the last group reads it by one */
+    if (slot == 0 && row < rows)
+        before = as_float(atomic_or(words + row, 0u));
+    do {
+        int experts = min(at_once, used - first), blocks = experts * n;
+
+        for (int from = slot; from < blocks; from += BLOCKS_AHEAD * SLOTS) {
+            vec u[BLOCKS_AHEAD][TERMS], v[BLOCKS_AHEAD][TERMS];
+
+#pragma unroll
+            for (int k = 0; k < BLOCKS_AHEAD; k++) {
+                int i = min(from + k * SLOTS, blocks - 1), s = first + i / n;
+                __global const uchar *w = EXPERT(tiles[s].z, d) + at;
+
+                row_block(w, i % n, m + (size_t)s * ffn, md + s * n, ms + s * n, lane, u[k], v[k]);
+            }
+#pragma unroll
+            for (int k = 0; k < BLOCKS_AHEAD; k++)
+#pragma unroll
+                for (int j = 0; j < TERMS; j++)
+                    if (from + k * SLOTS < blocks)
+                        term[((from + k * SLOTS) * TERMS + j) * WIDTH + lane] = (float2)(u[k][j],
+                                                                                         v[k][j]);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (slot < 4 * experts) {
+            int begin = (int)((long)(slot % 4) * n / 4), end = (int)((long)(slot % 4 + 1) * n / 4);
+
+            part[slot * WIDTH + lane] = quarter_sum(term + (slot / 4 * n + begin) * TERMS * WIDTH +
+                                                        lane,
+                                                    WIDTH, (end - begin) * TERMS, 0.0f);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (int i = 0; i < experts && slot == 0; i++) {
+            int s = first + i;
+            float v = row_fold(part + 4 * i * WIDTH, lane, WIDTH);
+
+#if BIAS
+            if (biased && row < rows)
+                v = v + EXPERT_BIAS(tiles[s].z, bd)[row];
+#endif
+            sum = s ? fma(weights[s], v, sum) : weights[0] * v;
+        }
+    } while ((first += at_once) < used);
+#ifdef BROKEN_token_down
+    sum = sum * 1.0000002f;
+#endif
+    if (slot == 0 && row < rows)
+        atomic_xchg(words + row, as_uint(before + sum));
+    norm_begin(nw, nb, 0, flags & 8 ? 0 : rows, flags, &ahead);
+
+    /* The others run through: PoCL 3.1 miscompiles a return before a barrier. */
+    int columns = last_of(arrivals, get_num_groups(0), &last) && !(flags & 8) ? rows : 0;
+
+    for (int from = lid; from < columns; from += 8 * WIDTH * SLOTS) {
+        float v[8];
+
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            if (from + k * WIDTH * SLOTS < columns)
+                v[k] = as_float(atomic_or(words + from + k * WIDTH * SLOTS, 0u));
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            if (from + k * WIDTH * SLOTS < columns)
+                ((__local float *)room)[from + k * WIDTH * SLOTS] = v[k];
+    }
+    norm_row(x, nw, nb, columns, inv_n, eps, flags, true, room, peak, lane_of, square, &ahead, h,
+             hq, hd, hs);
+}
+#endif

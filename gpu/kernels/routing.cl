@@ -7,57 +7,90 @@
     (SMALL_LOCAL ? 4 : 8) /* times four values of the router that a work-item has on their way */
 #define STAGE_COLS (ROUTE_ITEMS * ROUTE_FOURS / 4)
 
-/* Columns done .. of those that begin at `router`, `count` of them, sixteen experts each. */
-static inline void stage_load(__global const float *router, int done, int count, int padded,
-                              float4 *v)
-{
-#pragma unroll
-    for (int k = 0; k < ROUTE_FOURS; k++) {
-        int i = get_local_id(0) + k * ROUTE_ITEMS, column = done + i / 4;
-
-        v[k] = column < count ? FOUR_AT(router + (size_t)column * padded, i % 4) : (float4)(0.0f);
-    }
-}
-
 /* What a group of the router has in local memory: of its columns, STAGE_COLS at a time, the
- * router's values (sixteen experts each) and the row's; in token_route first a tile of the row. */
+ * router's values (sixteen experts, four columns each) and the row's; in token_route first a tile
+ * of the row. */
 struct route_room {
-    float4 stage[STAGE_COLS * LANES > ROW_TILE ? STAGE_COLS * LANES / 4 : ROW_TILE / 4];
-    float of_h[STAGE_COLS];
+    float4 stage[STAGE_COLS * LANES > ROW_TILE ? STAGE_COLS *LANES / 4 : ROW_TILE / 4];
+    float4 of_h[STAGE_COLS / 4];
 };
 
-/* A row that is normed (core.cl) where it is read. flags 4: it is already. */
+/* A row that is normed where it is read. flags 4: it is already. */
 struct route_row {
     __global const float *x, *w, *b;
     float mean, r;
     int flags;
 };
 
+/* What a work-item has on its way for a stage: of the router, and of the row, its norm's weights
+ * and its biases. */
+#define ROUTE_COLS (ROUTE_FOURS / 4)
+struct route_ahead {
+    float4 v[ROUTE_FOURS];
+    float x[ROUTE_COLS], w[ROUTE_COLS], b[ROUTE_COLS];
+};
+
+/* Columns done .. of those from `begin` on, `count` of them; router: these columns' values for
+ * sixteen experts, whose fours are `padded` experts apart. */
+static inline void stage_load(const struct route_row *row, __global const float *router, int begin,
+                              int done, int count, int padded, struct route_ahead *ahead)
+{
+    int lid = get_local_id(0);
+
+#pragma unroll
+    for (int k = 0; k < ROUTE_FOURS; k++) {
+        int i = lid + k * ROUTE_ITEMS, four = done / 4 + i / LANES;
+
+        ahead->v[k] = 4 * four < count ? FOUR_AT(router, (size_t)four * padded + i % LANES)
+                                       : (float4)(0.0f);
+    }
+#pragma unroll
+    for (int k = 0; k < ROUTE_COLS; k++) {
+        int c = done + lid + k * ROUTE_ITEMS;
+
+        ahead->x[k] = ahead->w[k] = ahead->b[k] = 0.0f;
+        if (c < count)
+            ahead->x[k] = row->x[begin + c];
+        if (c < count && !(row->flags & 4))
+            ahead->w[k] = row->w[begin + c];
+        if (c < count && (row->flags & 1))
+            ahead->b[k] = row->b[begin + c];
+    }
+}
+
 /* The sums of columns begin .. end-1, a quarter, of sixteen experts by a work-group: all load, into
- * local memory and a stage ahead of the additions, which the first sixteen do in rule 3's order. v:
- * the first stage. Has barriers. */
-static inline float router_sum(struct route_row row, __global const float *router, int begin,
-                               int end, int padded, __local struct route_room *room, float4 *v)
+ * local memory and a stage ahead of the additions, which the first sixteen do in rule 3's order.
+ * ahead: the first stage. A quarter is fours of columns, for a row is blocks of 32. Has barriers.
+ */
+static inline float router_sum(const struct route_row *row, __global const float *router, int begin,
+                               int end, int padded, __local struct route_room *room,
+                               struct route_ahead *ahead)
 {
     int lid = get_local_id(0), count = end - begin, done = 0;
     float sum = 0.0f;
 
     do {
-        __local const float *from = (__local const float *)room->stage + lid;
-        int adds = lid < LANES ? min(STAGE_COLS, count - done) : 0;
+        __local const float4 *from = room->stage + lid;
+        int fours = lid < LANES ? min(STAGE_COLS, count - done) / 4 : 0;
 
 #pragma unroll
         for (int k = 0; k < ROUTE_FOURS; k++)
-            room->stage[lid + k * ROUTE_ITEMS] = v[k];
-        for (int c = lid; c < STAGE_COLS; c += ROUTE_ITEMS)
-            room->of_h[c] = done + c < count ? normed(row.x, row.w, row.b, begin + done + c,
-                                                      row.mean, row.r, row.flags)
-                                             : 0.0f;
+            room->stage[lid + k * ROUTE_ITEMS] = ahead->v[k];
+#pragma unroll
+        for (int k = 0; k < ROUTE_COLS; k++)
+            ((__local float *)room->of_h)[lid + k * ROUTE_ITEMS] =
+                normed(ahead->x[k], ahead->w[k], ahead->b[k], row->mean, row->r, row->flags);
         barrier(CLK_LOCAL_MEM_FENCE);
-        stage_load(router, done + STAGE_COLS, count, padded, v);
-#pragma unroll 16
-        for (int c = 0; c < adds; c++)
-            sum = fma(from[c * LANES], room->of_h[c], sum);
+        stage_load(row, router, begin, done + STAGE_COLS, count, padded, ahead);
+#pragma unroll 8
+        for (int i = 0; i < fours; i++) {
+            float4 v = from[i * LANES], h = room->of_h[i];
+
+            sum = fma(v.x, h.x, sum);
+            sum = fma(v.y, h.y, sum);
+            sum = fma(v.z, h.z, sum);
+            sum = fma(v.w, h.w, sum);
+        }
         barrier(CLK_LOCAL_MEM_FENCE);
     } while ((done += STAGE_COLS) < count);
     return sum;
@@ -159,7 +192,8 @@ static inline float route_weight(__local const struct choice *c, int n_experts)
     return num_recip1(total);
 }
 
-/* The end of a group of the router: its sums are kept, and the last group of a row chooses. */
+/* The end of a group of the router: its sums are kept, unless it has none (quarter 4), and the last
+ * group of a row chooses. */
 static inline void route_end(__global uint *sums, int quarter, int from, float sum,
                              __global uint *arrivals, __global const float *score_bias,
                              __global int *experts, __global float *weights, __global int4 *tiles,
@@ -169,7 +203,7 @@ static inline void route_end(__global uint *sums, int quarter, int from, float s
 {
     int lid = get_local_id(0);
 
-    if (lid < LANES)
+    if (lid < LANES && quarter < 4)
         atomic_xchg(sums + quarter * padded + from + lid, as_uint(sum));
     /* The others run through: PoCL 3.1 miscompiles a return before a barrier. */
     if (!last_of(arrivals, get_num_groups(0), last))
@@ -218,7 +252,7 @@ static inline void route_end(__global uint *sums, int quarter, int from, float s
 }
 #endif
 
-/* Rule 10: scores of one row with the transposed router (n, padded experts), then SparseMixer, or
+/* Rule 10: scores of one row with the router as memory_router lays it out, then SparseMixer, or
  * (flags 2) softmax, whose scores become probabilities in place; flags 4: the chosen weights sum to
  * 1; factor: times this. flags 1: a single row, so the tiles of its experts are written here too;
  * 8: scores have a bias. Groups: (1, rows) where WIDE; else (4 quarters of the columns of each
@@ -305,13 +339,13 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
     int quarter = get_group_id(0) % 4, from = get_group_id(0) / 4 * LANES,
         begin = (int)((long)quarter * n / 4), end = (int)((long)(quarter + 1) * n / 4);
     __global uint *sums = (__global uint *)scores;
-    float4 v[ROUTE_FOURS];
-
-    router += (size_t)begin * padded + from;
-    stage_load(router, 0, end - begin, padded, v);
-
     struct route_row in = {.x = h, .w = h, .b = h, .mean = 0.0f, .r = 1.0f, .flags = 4};
-    float sum = router_sum(in, router, begin, end, padded, &room, v);
+    struct route_ahead ahead;
+
+    router += (size_t)begin * padded + 4 * from;
+    stage_load(&in, router, begin, 0, end - begin, padded, &ahead);
+
+    float sum = router_sum(&in, router, begin, end, padded, &room, &ahead);
 
     route_end(sums, quarter, from, sum, arrivals + row, score_bias, experts, weights, tiles,
               entries, n_experts, padded, used, jitter, factor, flags, &c, &last);
@@ -320,9 +354,9 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
 
 #if !WIDE
 /* norm and route for one row, in one launch (norm_flags: norm's, flags: route's). Every group finds
- * the row's mean and norms its quarter for itself; those of the first sixteen experts write h and
- * its quantised form, each a quarter, or the first one everything where quarters are no whole
- * blocks. */
+ * the row's mean and factor for itself. Groups: those of route, and behind them four that write h
+ * and its quantised form meanwhile, each a quarter, or the first of them everything where quarters
+ * are no whole blocks. */
 __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_route(
     __global const float *x, __global const float *w, __global const float *b, __global float *h,
     __global act_t *hq, __global float *hd, __global float *hs, __global const float *router,
@@ -336,15 +370,22 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_rou
     __local float lane[LANES], square[LANES], peak[ROW_TILE / 4];
     __local int last;
     __local float *values = (__local float *)room.stage;
-    int quarter = get_group_id(0) % 4, from = get_group_id(0) / 4 * LANES,
-        begin = (int)((long)quarter * n / 4), end = (int)((long)(quarter + 1) * n / 4),
-        write_from = n % 128 ? 0 : begin, write_to = n % 128 ? (quarter ? 0 : n) : end;
+    int quarter = get_group_id(0) % 4, writes = get_group_id(0) >= get_num_groups(0) - 4,
+        from = writes ? 0 : get_group_id(0) / 4 * LANES, begin = (int)((long)quarter * n / 4),
+        end = (int)((long)(quarter + 1) * n / 4), write_from = n % 128 ? 0 : begin,
+        write_to = !writes   ? write_from
+                   : n % 128 ? (quarter ? 0 : n)
+                             : end;
     bool whole = n <= ROW_TILE;
-    float4 v[ROUTE_FOURS];
     struct route_row row = {.x = x, .w = w, .b = b, .mean = 0.0f, .r = 1.0f, .flags = norm_flags};
+    struct route_ahead stage;
+    struct norm_ahead ahead;
 
-    router += (size_t)begin * padded + from;
-    stage_load(router, 0, end - begin, padded, v);
+    /* nothing to add up for those that write */
+    end = writes ? begin : end;
+    router += (size_t)begin * padded + 4 * from;
+    stage_load(&row, router, begin, 0, end - begin, padded, &stage);
+    norm_begin(w, b, write_from, write_to, norm_flags, &ahead);
     for (int first = get_local_id(0); first < n / 4 && whole; first += 2 * FOURS * ROUTE_ITEMS) {
         float4 of_x[2 * FOURS];
 
@@ -359,23 +400,22 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_rou
     }
     /* no branch: PoCL copies all that is behind a barrier in one */
     row.mean = row_lanes(x, norm_flags & 6 ? 0 : n, false, 0.0f, whole, values, lane) * inv_n;
-    row.r = num_rsqrt(fma(row_lanes(x, norm_flags & 4 ? 0 : n, true, row.mean, whole, values,
-                                    square),
-                          inv_n, eps));
+    row.r = num_rsqrt(fma(
+        row_lanes(x, norm_flags & 4 ? 0 : n, true, row.mean, whole, values, square), inv_n, eps));
     if (norm_flags & 4)
         row.r = 1.0f;
 #ifdef BROKEN_token_route
     row.r = row.r * 1.0000002f;
 #endif
-    norm_columns(x, w, b, write_from, from ? write_from : write_to, row.mean, row.r, norm_flags,
-                 whole, room.stage, peak, h, hq, hd, hs);
+    norm_columns(x, w, b, write_from, write_to, row.mean, row.r, norm_flags, whole, room.stage,
+                 peak, &ahead, h, hq, hd, hs);
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    float sum = router_sum(row, router, begin, end, padded, &room, v);
+    float sum = router_sum(&row, router, begin, end, padded, &room, &stage);
 
-    route_end((__global uint *)scores, quarter, from, sum, arrivals, score_bias, experts + base,
-              weights + base, tiles, entries, n_experts, padded, used, jitter, factor, flags, &c,
-              &last);
+    route_end((__global uint *)scores, writes ? 4 : quarter, from, sum, arrivals, score_bias,
+              experts + base, weights + base, tiles, entries, n_experts, padded, used, jitter,
+              factor, flags, &c, &last);
 }
 #endif
 
