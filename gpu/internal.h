@@ -457,7 +457,8 @@ void rows_close(struct device *d);
 bool rows_state_in_place(struct device *d, struct device *cpu);
 /* The CPU may have more pages, and n sessions may be open from now on. */
 int rows_state_grown(struct device *d, int n, struct error *e);
-/* A session's rows of a layer, of which those from pos to end - 1 will be written. */
+/* Makes of memory_kv_place's place that of a session's rows among the CPU's, of which those from
+ * pos to end - 1 will be written. */
 int rows_state_place(struct device *d, int layer, int session, int pos, int end,
                      struct kv_place *out, struct error *e);
 /* For the job that is being launched: *slot, one of the device's buffers, is the host's memory

@@ -199,6 +199,24 @@ static uint64_t staging_bytes(const struct device *d)
     return d->share ? 0 : 2 * STAGING_HALF + pinned_size(d);
 }
 
+/* The pages of a layer with rows of its own: one after the other. */
+static int own_pages(struct device *d, struct error *e)
+{
+    size_t n = (size_t)d->kv_chunks;
+    cl_uint *table = mem_alloc(n, sizeof *table);
+    int rc;
+
+    if (!table)
+        return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the table of pages");
+    for (size_t i = 0; i < n; i++)
+        table[i] = (cl_uint)i;
+    rc = memory_buffer(d, n * sizeof *table, &d->pages, "the table of pages", e);
+    if (rc == 0)
+        rc = memory_upload(d, d->pages, table, n * sizeof *table, e);
+    mem_free(table);
+    return rc;
+}
+
 int memory_open(struct device *d, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -238,7 +256,7 @@ int memory_open(struct device *d, struct error *e)
     d->kv_open[0] = true;
     d->kv_room = 1;
     d->kv_chunks = (d->stride + NUM_CHUNK - 1) / NUM_CHUNK;
-    if (rows_state_grown(d, 1, e) < 0)
+    if (own_pages(d, e) < 0)
         return ERR_DEVICE;
     if (d->share)
         return 0;

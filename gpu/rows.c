@@ -162,7 +162,8 @@ void rows_offer(struct device *d, void *at, size_t bytes)
         opencl_release(&p.mem);
 }
 
-/* A table of pages for `rooms` of kv_chunks: the first one counts. */
+/* A table of pages for `rooms` of kv_chunks: the first one counts. Its rows change, which the
+ * device sees. */
 static int pages_make(struct device *d, int rooms, struct error *e)
 {
     size_t row = (size_t)d->kv_chunks * sizeof(cl_uint), bytes = (size_t)rooms * row;
@@ -176,20 +177,14 @@ static int pages_make(struct device *d, int rooms, struct error *e)
         table[i] = (cl_uint)i;
     if (d->page_table)
         memcpy(table, d->page_table, (size_t)d->kv_rooms * row);
-    if (rooms > 1) { /* its rows change, which the device sees */
-        if (!cl_injected(&rc))
-            pages = cl.CreateBuffer(d->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR,
-                                    (bytes + 63) / 64 * 64, table, &rc);
-        rc = cl_check(d, rc, "the table of pages", e);
-    } else if ((rc = memory_buffer(d, bytes, &pages, "the table of pages", e)) == 0) {
-        rc = memory_upload(d, pages, table, bytes, e);
-    }
-    if (rc < 0) {
-        memory_release(&pages);
+    if (!cl_injected(&rc))
+        pages = cl.CreateBuffer(d->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR,
+                                (bytes + 63) / 64 * 64, table, &rc);
+    if (cl_check(d, rc, "the table of pages", e) < 0) {
         mem_pages_free(table, bytes);
         return ERR_DEVICE;
     }
-    memory_release(&d->pages);
+    opencl_release(&d->pages);
     mem_pages_free(d->page_table, (size_t)d->kv_rooms * row);
     d->pages = pages;
     d->page_table = table;
@@ -205,7 +200,7 @@ int rows_state_grown(struct device *d, int n, struct error *e)
     cl_int rc = CL_SUCCESS;
 
     if (!s->cpu)
-        return d->pages ? 0 : pages_make(d, 1, e);
+        return 0;
     ((struct device_base *)(void *)s->cpu)->ops->state_memory(s->cpu, &m);
     if (n >= d->kv_rooms && pages_make(d, n + 1, e) < 0)
         return ERR_DEVICE;
@@ -259,7 +254,8 @@ int rows_state_place(struct device *d, int layer, int session, int pos, int end,
     /* What a job in flight reads of it does not change. */
     for (int i = 0; i < d->kv_chunks && pages[i]; i++)
         table[i] = (cl_uint)((size_t)((const char *)pages[i] - s->piece.at) / 16);
-    *out = memory_kv_place(d, layer, s->piece.mem);
+    out->rows = s->piece.mem;
+    out->pages = d->pages;
     out->first_page = (1 + session) * d->kv_chunks;
     out->page_step = 1;
     out->layer_at = (int)(ops->state_at(s->cpu, layer) / 16);
@@ -273,7 +269,7 @@ void rows_close(struct device *d)
     struct host_rows *r = &d->host_rows;
 
     piece_release(d, &d->state.piece);
-    memory_release(&d->pages);
+    opencl_release(&d->pages);
     mem_pages_free(d->page_table, (size_t)d->kv_rooms * (size_t)d->kv_chunks * sizeof(cl_uint));
     for (int i = 0; i < r->n; i++)
         piece_release(d, &r->piece[i]);
