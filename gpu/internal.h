@@ -108,9 +108,15 @@ struct part { /* a matrix on the device */
 
 enum block_state { BLOCK_ABSENT, BLOCK_LOADING, BLOCK_RESIDENT };
 
-struct kv_buffers {
-    cl_mem k, v;
+/* Where the kernels find the rows of a layer and session (attention.cl). */
+struct kv_place {
+    cl_mem rows, pages;
+    int first_page, chunks, page_step, layer_at, head_step, tokens;
 };
+
+#define KV_ARGS "iiiiii"
+#define KV_INTS(p) \
+    (p)->first_page, (p)->chunks, (p)->page_step, (p)->layer_at, (p)->head_step, (p)->tokens
 
 struct block {
     enum block_state state;
@@ -124,7 +130,8 @@ struct block {
     cl_mem sinks;            /* of layers that have them */
     /* attention blocks: the weights for routing in that layer */
     cl_mem expert_norm_w, expert_norm_b, router, score_bias;
-    struct kv_buffers *kv; /* KV cache of the layer, per session: device.kv_room entries */
+    /* KV cache of the layer, per session: device.kv_room entries; NULL where it is the CPU's */
+    cl_mem *kv;
     size_t weight_bytes, kv_bytes;
 };
 
@@ -192,6 +199,14 @@ struct host_piece {
     cl_mem mem; /* the same memory */
     void
         *map; /* it is the host's, as far as the driver knows; NULL: the device's, or nobody asks */
+};
+
+/* Rows of the CPU used in place (rows.c): its pages, and which of them each session has. */
+struct state_rows {
+    struct device *cpu; /* NULL: the device has rows of its own */
+    struct host_piece piece;
+    int tokens; /* of a page */
+    bool bound; /* the newest job uses them */
 };
 
 #define BOUND_ROWS 8
@@ -279,6 +294,12 @@ struct device {
     /* expert outputs that wait() scatters */
     float *results, *scatter_to;
     int *scatter_at, scatter_n, scatter_rows;
+    /* kv_rooms of kv_chunks: the pages of a layer with rows of its own, one after the other; then,
+     * where the CPU's are used, each session's, in units of 16 bytes */
+    cl_uint *page_table;
+    cl_mem pages;
+    int kv_chunks, kv_rooms;
+    struct state_rows state;
     struct blas blas;
     struct expert_swap swap;
     /* routing read back for the host */
@@ -373,6 +394,10 @@ void memory_swap_bytes(const struct device *d, uint64_t matrix[3], uint64_t bias
 int memory_kv_values(const struct device *d, int layer); /* values of one token's K, or V */
 /* Capacity in tokens of a layer's buffers; a token is stored at its position modulo that. */
 int memory_kv_stride(const struct device *d, int layer);
+/* The layer's rows of a session in a buffer of their own. */
+struct kv_place memory_kv_place(const struct device *d, int layer, cl_mem rows);
+/* Whether the rows of a layer are the CPU's, in place. */
+bool memory_kv_in_place(const struct device *d, int layer);
 int memory_open(struct device *d, struct error *e); /* scratch and staging */
 /* Adds to out the memory that memory_open, memory_put of these blocks and expert_swap_set would
  * take; d need not be open, only configured. */
@@ -437,6 +462,14 @@ int launch_input(struct device *d, cl_mem *slot, const void *data, size_t bytes,
 bool rows_sees(struct device *d);
 void rows_offer(struct device *d, void *at, size_t bytes);
 void rows_close(struct device *d);
+/* device_ops.state_in_place. */
+bool rows_state_in_place(struct device *d, struct device *cpu);
+/* The CPU may have more pages, and n sessions may be open from now on. */
+int rows_state_grown(struct device *d, int n, struct error *e);
+/* Makes of memory_kv_place's place that of a session's rows among the CPU's, of which those from
+ * pos to end - 1 will be written. */
+int rows_state_place(struct device *d, int layer, int session, int pos, int end,
+                     struct kv_place *out, struct error *e);
 /* For the job that is being launched: *slot, one of the device's buffers, is the host's memory
  * itself. 1: it is; 0: it stays what it is, and data have to be copied. _at: it starts with the
  * piece that the host offered, and data are *offset bytes behind that. */
@@ -523,10 +556,11 @@ int jobs_rms(struct device *d, const struct rms_rows *a, const struct rms_rows *
 int jobs_token_route(struct device *d, const struct layer_shape *s, const struct norm_rows *n,
                      cl_mem router, cl_mem score_bias, int base, bool tiles, struct error *e);
 /* Rotation, cache, attention and merge for one token at position `token`, row `row` of q, k and v,
- * to that row of heads_out, in one launch (kernel_set_token_attends). keys, values: the cache. */
+ * to that row of heads_out, in one launch (kernel_set_token_attends). */
 struct token_place {
-    cl_mem keys, values, sinks, gates;
-    int token, row, rope, stride; /* rope: which tables, but second_rope's */
+    const struct kv_place *kv;
+    cl_mem sinks, gates;
+    int token, row, rope; /* rope: which tables, but second_rope's */
 };
 int jobs_token_attend(struct device *d, const struct mixer_shape *m, const struct token_place *t,
                       struct error *e);

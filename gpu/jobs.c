@@ -152,14 +152,15 @@ int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
     return 0;
 }
 
-/* A span's keys and values of a layer; NULL: its session has no state here. */
-static struct kv_buffers *span_kv(struct device *d, struct block *b, int session, struct error *e)
+/* Rows pos .. end - 1 of a session's layer will be written. */
+static int span_kv(struct device *d, const struct block *b, int layer, int session, int pos,
+                   int end, struct kv_place *out, struct error *e)
 {
-    if (session >= 0 && session < d->kv_room && b->kv[session].k)
-        return &b->kv[session];
-    error_set(e, ERR_DEVICE, "OpenCL %s: session %d is not open here", d->target.info.name,
-              session);
-    return NULL;
+    if (session < 0 || session >= d->kv_room || !d->kv_open[session])
+        return error_set(e, ERR_DEVICE, "OpenCL %s: session %d is not open here",
+                         d->target.info.name, session);
+    *out = memory_kv_place(d, layer, b->kv[session]);
+    return memory_kv_in_place(d, layer) ? rows_state_place(d, layer, session, pos, end, out, e) : 0;
 }
 
 int jobs_merge_flags(const struct mixer_shape *s)
@@ -187,13 +188,14 @@ int jobs_token_attend(struct device *d, const struct mixer_shape *m, const struc
         chunks = t->token / 256 - first + 1;
     size_t items = (size_t)d->row_items;
 
-    if (launch_args(d, d->core[CORE_TOKEN_ATTEND], 0, e, "mmmmmmmmmmmmmmmiiiiiiiifiiii", d->q, d->k,
-                    d->v, t->keys, t->values, m->second_rope ? d->second_cos : d->rope_cos[t->rope],
+    if (launch_args(d, d->core[CORE_TOKEN_ATTEND], 0, e, "mmmmmmmmmmmmmmmiiiiii" KV_ARGS "ifiiii",
+                    d->q, d->k, d->v, t->kv->rows, t->kv->pages,
+                    m->second_rope ? d->second_cos : d->rope_cos[t->rope],
                     m->second_rope ? d->second_sin : d->rope_sin[t->rope], d->part,
                     d->head_arrivals, t->sinks, t->gates, d->heads_out, d->oq.q, d->oq.d, d->oq.s,
-                    m->heads, m->kv_heads, m->key_dim, m->rope_dims, t->token, t->row, t->stride,
-                    m->window, (double)shape_score_scale_at(m, t->token), jobs_rope_apart(m), first,
-                    chunks, jobs_merge_flags(m)) < 0)
+                    m->heads, m->kv_heads, m->key_dim, m->rope_dims, t->token, t->row,
+                    KV_INTS(t->kv), m->window, (double)shape_score_scale_at(m, t->token),
+                    jobs_rope_apart(m), first, chunks, jobs_merge_flags(m)) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_TOKEN_ATTEND, "token_attend", (size_t)chunks * items,
                        (size_t)m->heads, 1, items, e);
@@ -201,8 +203,8 @@ int jobs_token_attend(struct device *d, const struct mixer_shape *m, const struc
 
 /* Rotation and cache of a span's rows, job's rows from row0 on; a launch for each stretch of rows
  * whose scores have the same scale. pos: of the job's row 0. */
-static int rope_span(struct device *d, const struct mixer_shape *m, const struct kv_buffers *kv,
-                     const struct span *s, int row0, int stride, struct error *e)
+static int rope_span(struct device *d, const struct mixer_shape *m, const struct kv_place *kv,
+                     const struct span *s, int row0, struct error *e)
 {
     int end = row0 + s->rows, pos = s->pos - row0, n;
 
@@ -211,10 +213,11 @@ static int rope_span(struct device *d, const struct mixer_shape *m, const struct
             rest = period ? period - (pos + row) % period : end - row;
 
         n = end - row < rest ? end - row : rest;
-        if (launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
-                        kv->k, kv->v, m->second_rope ? d->second_cos : d->rope_cos[s->rope],
+        if (launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiii" KV_ARGS "fi", d->q, d->k,
+                        d->v, d->qr, kv->rows, kv->pages,
+                        m->second_rope ? d->second_cos : d->rope_cos[s->rope],
                         m->second_rope ? d->second_sin : d->rope_sin[s->rope], m->heads,
-                        m->kv_heads, m->key_dim, m->rope_dims, pos, row, stride,
+                        m->kv_heads, m->key_dim, m->rope_dims, pos, row, KV_INTS(kv),
                         (double)shape_score_scale_at(m, pos + row), jobs_rope_apart(m)) < 0 ||
             launch_core(d, CORE_ROPE, "rope", (size_t)m->key_dim,
                         (size_t)(m->heads + 2 * m->kv_heads), (size_t)n, CORE_ITEMS, e) < 0)
@@ -229,28 +232,27 @@ static int attend_span(struct device *d, struct block *b, int layer, const struc
                        struct error *e)
 {
     const struct mixer_shape *m = &shape_of(d, layer)->mixer;
-    struct kv_buffers *kv = span_kv(d, b, s->session, e);
-    int dim = m->key_dim, heads = m->heads, window = m->window, pos = s->pos - row0,
-        stride = memory_kv_stride(d, layer);
+    struct kv_place kv;
+    int dim = m->key_dim, heads = m->heads, window = m->window, pos = s->pos - row0;
     int first = window && s->pos - window + 1 > 0 ? (s->pos - window + 1) / 256 : 0,
         chunks = (s->pos + s->rows - 1) / 256 - first + 1;
     size_t row_bytes = (size_t)heads * (size_t)chunks * (size_t)(dim + 2) * 4,
            items = (size_t)d->row_items;
     int step = (int)(d->part_bytes / row_bytes), end = row0 + s->rows;
 
-    if (kv && s->rows == 1 && kernel_set_token_attends(d, m, chunks))
-        return jobs_token_attend(d, m,
-                                 &(struct token_place){kv->k, kv->v, b->sinks, d->gates, s->pos,
-                                                       row0, s->rope, stride},
-                                 e);
-    if (!kv || rope_span(d, m, kv, s, row0, stride, e) < 0)
+    if (span_kv(d, b, layer, s->session, s->pos, s->pos + s->rows, &kv, e) < 0)
+        return ERR_DEVICE;
+    if (s->rows == 1 && kernel_set_token_attends(d, m, chunks))
+        return jobs_token_attend(
+            d, m, &(struct token_place){&kv, b->sinks, d->gates, s->pos, row0, s->rope}, e);
+    if (rope_span(d, m, &kv, s, row0, e) < 0)
         return ERR_DEVICE;
     for (int row = row0; row < end; row += step) {
         int n = end - row < step ? end - row : step;
 
-        if (launch_args(d, d->core[CORE_ATTEND], 0, e, "mmmmiiiiiiiii", d->qr, kv->k, kv->v,
-                        d->part, heads, m->kv_heads, dim, pos, row, window, stride, first,
-                        chunks) < 0 ||
+        if (launch_args(d, d->core[CORE_ATTEND], 0, e, "mmmmiiiiii" KV_ARGS "ii", d->qr, kv.rows,
+                        kv.pages, d->part, heads, m->kv_heads, dim, pos, row, window, KV_INTS(&kv),
+                        first, chunks) < 0 ||
             launch_core(d, CORE_ATTEND, "attend", (size_t)chunks * items, (size_t)heads, (size_t)n,
                         items, e) < 0 ||
             launch_args(d, d->core[CORE_MERGE], 0, e, "mmmmmmmiiiiiiiii", d->part, b->sinks,
@@ -1024,16 +1026,15 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
 {
     const struct mixer_shape *s = &shape_of(d, m->layer)->mixer;
     struct block *b = resident(d, BLOCK_ATTENTION, m->layer, 0, e);
-    struct kv_buffers *kv = b ? span_kv(d, b, m->session, e) : NULL;
-    int n = memory_kv_values(d, m->layer), stride = memory_kv_stride(d, m->layer),
-        step = d->base.config.max_rows;
+    struct kv_place kv;
+    int n = memory_kv_values(d, m->layer), step = d->base.config.max_rows, end = m->pos + m->count;
     size_t row = kv_type_bytes(d->base.config.kv_k, n) + kv_type_bytes(d->base.config.kv_v, n);
     uint64_t rows_before = d->stats.row_bytes; /* these are none of a job's */
 
     if (m->fixed)
         return error_set(e, ERR_DEVICE, "OpenCL %s: it keeps no recurrent state",
                          d->target.info.name);
-    if (!kv)
+    if (!b || span_kv(d, b, m->layer, m->session, m->write ? m->pos : end, end, &kv, e) < 0)
         return ERR_DEVICE;
     for (int at = 0; at < m->count; at += step) {
         int count = m->count - at < step ? m->count - at : step;
@@ -1041,8 +1042,8 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
 
         if (job_begin(d, e) < 0 ||
             (m->write && launch_write(d, d->kv_rows, 0, data, (size_t)count * row, e) < 0) ||
-            launch_args(d, d->core[CORE_KV], 0, e, "mmmiiiiii", kv->k, kv->v, d->kv_rows,
-                        s->kv_heads, s->key_dim, m->pos + at, count, stride,
+            launch_args(d, d->core[CORE_KV], 0, e, "mmmiiii" KV_ARGS "i", kv.rows, kv.pages,
+                        d->kv_rows, s->kv_heads, s->key_dim, m->pos + at, count, KV_INTS(&kv),
                         m->write ? 1 : 0) < 0 ||
             launch_core(d, CORE_KV, "kv_copy", (size_t)(2 * n), (size_t)count, 1, CORE_ITEMS, e) <
                 0 ||

@@ -4,6 +4,7 @@
  * One allocation per matrix, below the device's largest. */
 #include "gpu/internal.h"
 #include "engine/base/mem.h"
+#include "engine/device/numerics.h"
 #include "engine/device/state.h"
 
 #include <assert.h>
@@ -198,6 +199,24 @@ static uint64_t staging_bytes(const struct device *d)
     return d->share ? 0 : 2 * STAGING_HALF + pinned_size(d);
 }
 
+/* The pages of a layer with rows of its own: one after the other. */
+static int own_pages(struct device *d, struct error *e)
+{
+    size_t n = (size_t)d->kv_chunks;
+    cl_uint *table = mem_alloc(n, sizeof *table);
+    int rc;
+
+    if (!table)
+        return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the table of pages");
+    for (size_t i = 0; i < n; i++)
+        table[i] = (cl_uint)i;
+    rc = memory_buffer(d, n * sizeof *table, &d->pages, "the table of pages", e);
+    if (rc == 0)
+        rc = memory_upload(d, d->pages, table, n * sizeof *table, e);
+    mem_free(table);
+    return rc;
+}
+
 int memory_open(struct device *d, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -236,6 +255,9 @@ int memory_open(struct device *d, struct error *e)
     rows_offer(d, d->entry_table, rows * used * sizeof *d->entry_table);
     d->kv_open[0] = true;
     d->kv_room = 1;
+    d->kv_chunks = (d->stride + NUM_CHUNK - 1) / NUM_CHUNK;
+    if (own_pages(d, e) < 0)
+        return ERR_DEVICE;
     if (d->share)
         return 0;
     if (!cl_injected(&rc))
@@ -266,13 +288,47 @@ int memory_kv_stride(const struct device *d, int layer)
     return state_room(&hparams_layer(&c->model->hp, layer)->mixer, &state);
 }
 
-static size_t layer_kv_bytes(const struct device *d, int layer)
+/* In such chunks: of so many tokens. */
+static int kv_chunks(const struct device *d, int layer, int *tokens)
+{
+    int stride = memory_kv_stride(d, layer);
+
+    *tokens = stride < NUM_CHUNK ? stride : NUM_CHUNK;
+    return (stride + NUM_CHUNK - 1) / NUM_CHUNK;
+}
+
+struct kv_place memory_kv_place(const struct device *d, int layer, cl_mem rows)
 {
     const struct device_config *c = &d->base.config;
-    int n = memory_kv_values(d, layer);
+    const struct mixer_shape *s = &hparams_layer(&c->model->hp, layer)->mixer;
+    struct kv_place p = {.rows = rows, .pages = d->pages};
 
-    return (kv_type_bytes(c->kv_k, n) + kv_type_bytes(c->kv_v, n)) *
-           (size_t)memory_kv_stride(d, layer);
+    p.chunks = kv_chunks(d, layer, &p.tokens);
+    p.head_step = (int)((kv_type_bytes(c->kv_k, s->key_dim) + kv_type_bytes(c->kv_v, s->key_dim)) *
+                        (size_t)p.tokens / 16);
+    p.page_step = p.head_step * s->kv_heads;
+    return p;
+}
+
+/* NUM_CHUNK positions a page, as the CPU has them. */
+static size_t layer_kv_bytes(const struct device *d, int layer)
+{
+    struct kv_place p = memory_kv_place(d, layer, NULL);
+
+    return (size_t)p.chunks * (size_t)p.page_step * 16;
+}
+
+static bool all_rows(const struct device *d, int layer)
+{
+    const struct device_config *c = &d->base.config;
+    const struct state_config state = {c->kv_k, c->kv_v, c->context, c->max_rows};
+
+    return !state_is_ring(&hparams_layer(&c->model->hp, layer)->mixer, &state);
+}
+
+bool memory_kv_in_place(const struct device *d, int layer)
+{
+    return d->state.cpu && all_rows(d, layer);
 }
 
 /* Bytes that block_begin allocates, shown by --fit: the router is padded here. */
@@ -321,7 +377,9 @@ void memory_footprint(struct device *d, const struct block_id *blocks, int n_blo
     for (int i = 0; i < n_blocks; i++) {
         out->weight_bytes += block_weight_bytes(d, blocks[i]);
         out->shared_bytes += shared_bytes(d, blocks[i]);
-        if (blocks[i].kind == BLOCK_ATTENTION)
+        /* where memory is shared they are expected to be the CPU's */
+        if (blocks[i].kind == BLOCK_ATTENTION &&
+            !(d->share && d->target.coherent && all_rows(d, blocks[i].layer)))
             out->kv_bytes += layer_kv_bytes(d, blocks[i].layer) * sessions;
     }
     memory_swap_bytes(d, matrix, bias);
@@ -349,27 +407,18 @@ struct block *memory_block(struct device *d, struct block_id id)
     }
 }
 
-static void kv_release(struct kv_buffers *kv)
-{
-    memory_release(&kv->k);
-    memory_release(&kv->v);
-}
-
 /* Allocates one session's KV of an attention block. */
 static int kv_take(struct device *d, struct block *b, int session, struct error *e)
 {
-    const struct device_config *c = &d->base.config;
-    int layer = (int)(b - d->attention), n = memory_kv_values(d, layer);
-    size_t tokens = (size_t)memory_kv_stride(d, layer);
-    struct kv_buffers *kv = &b->kv[session];
+    int layer = (int)(b - d->attention);
+    size_t bytes = layer_kv_bytes(d, layer);
 
-    if (memory_buffer(d, kv_type_bytes(c->kv_k, n) * tokens, &kv->k, "the KV cache", e) < 0 ||
-        memory_buffer(d, kv_type_bytes(c->kv_v, n) * tokens, &kv->v, "the KV cache", e) < 0) {
-        kv_release(kv);
+    if (memory_kv_in_place(d, layer))
+        return 0;
+    if (memory_buffer(d, bytes, &b->kv[session], "the KV cache", e) < 0)
         return ERR_DEVICE;
-    }
-    b->kv_bytes += layer_kv_bytes(d, layer);
-    d->stats.kv_bytes += layer_kv_bytes(d, layer);
+    b->kv_bytes += bytes;
+    d->stats.kv_bytes += bytes;
     return 0;
 }
 
@@ -377,9 +426,9 @@ static void kv_give(struct device *d, struct block *b, int session)
 {
     size_t bytes = layer_kv_bytes(d, (int)(b - d->attention));
 
-    if (!b->kv || !b->kv[session].k)
+    if (!b->kv || !b->kv[session])
         return;
-    kv_release(&b->kv[session]);
+    memory_release(&b->kv[session]);
     b->kv_bytes -= bytes;
     d->stats.kv_bytes -= bytes;
 }
@@ -392,7 +441,7 @@ static int kv_tables(struct device *d, int n, struct error *e)
     d->kv_open = open ? open : d->kv_open;
     for (int l = 0; l < d->base.config.model->hp.n_layers && open; l++) {
         struct block *b = &d->attention[l];
-        struct kv_buffers *kv = b->kv ? mem_resize(b->kv, (size_t)n, sizeof *kv) : NULL;
+        cl_mem *kv = b->kv ? mem_resize(b->kv, (size_t)n, sizeof *kv) : NULL;
 
         if (b->kv && !kv)
             open = NULL;
@@ -415,7 +464,8 @@ int memory_state_open(struct device *d, int session, struct error *e)
     if (session < 0 || (session < d->kv_room && d->kv_open[session]))
         return error_set(e, ERR_DEVICE, "OpenCL %s: session %d is open already",
                          d->target.info.name, session);
-    if (session >= d->kv_room && (rc = kv_tables(d, session + 1, e)) < 0)
+    if ((session >= d->kv_room && (rc = kv_tables(d, session + 1, e)) < 0) ||
+        (rc = rows_state_grown(d, d->kv_room, e)) < 0)
         return rc;
     for (int l = 0; l < layers && rc == 0; l++)
         if (d->attention[l].kv)
@@ -461,7 +511,7 @@ static void block_release(struct device *d, struct block *b)
     memory_release(&b->expert_norm_b);
     memory_release(&b->router);
     for (int i = 0; b->kv && i < d->kv_room; i++)
-        kv_release(&b->kv[i]);
+        memory_release(&b->kv[i]);
     mem_free(b->kv);
     memset(b, 0, sizeof *b);
 }

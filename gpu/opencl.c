@@ -336,6 +336,7 @@ const struct device_ops opencl_device_ops = {
     .link_close = link_close,
     .state_open = memory_state_open,
     .state_close = memory_state_close,
+    .state_in_place = rows_state_in_place,
     .supports = kernel_set_runs,
     .together = memory_together,
     .block_put = memory_put,

@@ -9,6 +9,9 @@
  * job of another device does with other rows of it meanwhile is what
  * CL_DEVICE_SVM_FINE_GRAIN_BUFFER allows.
  *
+ * So are the CPU's keys and values (state_rows): all its pages are one piece, and a table says
+ * which of them a session has.
+ *
  * Else through pinned memory: drivers pin the pages of other memory before they copy from or to it.
  * What that saves was not measured. Opened and closed by memory.c; without room, rows are copied
  * from where they are. */
@@ -159,10 +162,115 @@ void rows_offer(struct device *d, void *at, size_t bytes)
         opencl_release(&p.mem);
 }
 
+/* A table of pages for `rooms` of kv_chunks: the first one counts. Its rows change, which the
+ * device sees. */
+static int pages_make(struct device *d, int rooms, struct error *e)
+{
+    size_t row = (size_t)d->kv_chunks * sizeof(cl_uint), bytes = (size_t)rooms * row;
+    cl_uint *table = mem_pages(bytes);
+    cl_mem pages = NULL;
+    cl_int rc = CL_SUCCESS;
+
+    if (!table)
+        return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the table of pages");
+    for (int i = 0; i < d->kv_chunks; i++)
+        table[i] = (cl_uint)i;
+    if (d->page_table)
+        memcpy(table, d->page_table, (size_t)d->kv_rooms * row);
+    if (!cl_injected(&rc))
+        pages = cl.CreateBuffer(d->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR,
+                                (bytes + 63) / 64 * 64, table, &rc);
+    if (cl_check(d, rc, "the table of pages", e) < 0) {
+        mem_pages_free(table, bytes);
+        return ERR_DEVICE;
+    }
+    opencl_release(&d->pages);
+    mem_pages_free(d->page_table, (size_t)d->kv_rooms * row);
+    d->pages = pages;
+    d->page_table = table;
+    d->kv_rooms = rooms;
+    return 0;
+}
+
+int rows_state_grown(struct device *d, int n, struct error *e)
+{
+    struct state_rows *s = &d->state;
+    struct host_piece p;
+    struct state_memory m;
+    cl_int rc = CL_SUCCESS;
+
+    if (!s->cpu)
+        return 0;
+    ((struct device_base *)(void *)s->cpu)->ops->state_memory(s->cpu, &m);
+    if (n >= d->kv_rooms && pages_make(d, n + 1, e) < 0)
+        return ERR_DEVICE;
+    if (m.at == s->piece.at && m.bytes == s->piece.bytes)
+        return 0;
+    if (!m.at || m.bytes > d->target.info.max_alloc || m.bytes / 16 > CL_UINT_MAX)
+        return error_set(e, ERR_DEVICE,
+                         "OpenCL %s: the keys and values of all sessions are more than the device "
+                         "allows in one piece",
+                         d->target.info.name);
+    p = (struct host_piece){.at = m.at, .bytes = m.bytes};
+    if (!cl_injected(&rc))
+        p.mem = cl.CreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, m.bytes, m.at,
+                                &rc);
+    if (rc == CL_SUCCESS)
+        rc = take_back(d, &p, CL_TRUE);
+    if (rc != CL_SUCCESS) {
+        opencl_release(&p.mem);
+        return cl_check(d, rc, "the rows of the CPU", e);
+    }
+    piece_release(d, &s->piece);
+    s->piece = p;
+    s->tokens = m.tokens;
+    return 0;
+}
+
+bool rows_state_in_place(struct device *d, struct device *cpu)
+{
+    const struct device_ops *ops = ((const struct device_base *)(void *)cpu)->ops;
+    struct error ignored;
+
+    if (!d->share || !d->target.coherent || !ops->state_memory)
+        return false;
+    d->state.cpu = cpu;
+    if (rows_state_grown(d, d->kv_room, &ignored) == 0)
+        return true;
+    d->state.cpu = NULL;
+    return false;
+}
+
+int rows_state_place(struct device *d, int layer, int session, int pos, int end,
+                     struct kv_place *out, struct error *e)
+{
+    struct state_rows *s = &d->state;
+    const struct device_ops *ops = ((const struct device_base *)(void *)s->cpu)->ops;
+    cl_uint *table = d->page_table + (size_t)(1 + session) * (size_t)d->kv_chunks;
+    uint8_t *const *pages = ops->state_pages(s->cpu, session, pos, end, e);
+
+    if (!pages)
+        return ERR_DEVICE;
+    /* What a job in flight reads of it does not change. */
+    for (int i = 0; i < d->kv_chunks && pages[i]; i++)
+        table[i] = (cl_uint)((size_t)((const char *)pages[i] - s->piece.at) / 16);
+    out->rows = s->piece.mem;
+    out->pages = d->pages;
+    out->first_page = (1 + session) * d->kv_chunks;
+    out->page_step = 1;
+    out->layer_at = (int)(ops->state_at(s->cpu, layer) / 16);
+    out->tokens = s->tokens;
+    s->bound = true;
+    return cl_check(d, give(d, &s->piece), "the rows of the CPU", e);
+}
+
 void rows_close(struct device *d)
 {
     struct host_rows *r = &d->host_rows;
 
+    piece_release(d, &d->state.piece);
+    opencl_release(&d->pages);
+    mem_pages_free(d->page_table, (size_t)d->kv_rooms * (size_t)d->kv_chunks * sizeof(cl_uint));
     for (int i = 0; i < r->n; i++)
         piece_release(d, &r->piece[i]);
     mem_free(r->piece);
@@ -248,6 +356,9 @@ cl_int rows_end(struct device *d)
 
     for (int i = 0; i < r->n_bound && rc == CL_SUCCESS; i++)
         rc = take_back(d, r->bound[i].piece, CL_FALSE);
+    if (d->state.bound && rc == CL_SUCCESS)
+        rc = take_back(d, &d->state.piece, CL_FALSE);
+    d->state.bound = false;
     rows_unbind(d, 0);
     return rc;
 }

@@ -24,7 +24,8 @@ struct attention_test {
     char *back;       /* rows of the cache as read back */
     float *by_token;  /* token_attend's outputs, and the cache behind it */
     char *token_cache;
-    cl_mem mk, mv, msinks, mgates;
+    cl_mem mkv, msinks, mgates;
+    struct kv_place kv;
 };
 
 static size_t query_count(const struct attention_test *t)
@@ -70,8 +71,7 @@ static int test_init(struct attention_test *t, struct selftest *b)
 
 static void test_release(struct attention_test *t)
 {
-    memory_release(&t->mk);
-    memory_release(&t->mv);
+    memory_release(&t->mkv);
     memory_release(&t->msinks);
     memory_release(&t->mgates);
     mem_free(t->sinks);
@@ -112,8 +112,9 @@ static int move_cache(struct attention_test *t, char *rows, bool write)
         char *at = rows + (size_t)token * bytes;
 
         if ((write && selftest_put(t->b, d->kv_rows, at, (size_t)n * bytes) < 0) ||
-            launch_args(d, d->core[CORE_KV], 0, t->b->e, "mmmiiiiii", t->mk, t->mv, d->kv_rows,
-                        t->kv_heads, t->dim, token, n, d->stride, write) < 0 ||
+            launch_args(d, d->core[CORE_KV], 0, t->b->e, "mmmiiii" KV_ARGS "i", t->kv.rows,
+                        t->kv.pages, d->kv_rows, t->kv_heads, t->dim, token, n, KV_INTS(&t->kv),
+                        write) < 0 ||
             selftest_core(t->b, CORE_KV, "kv_copy", (size_t)(2 * t->cache.n), (size_t)n, 1, 32) <
                 0 ||
             (!write && selftest_get(t->b, d->kv_rows, 0, at, (size_t)n * bytes) < 0))
@@ -137,12 +138,14 @@ static int upload(struct attention_test *t)
     struct selftest *b = t->b;
     struct device *d = b->d;
     size_t kv = (size_t)(t->rows * t->cache.n) * 4, table = (size_t)(t->tokens * t->half) * 4;
-    size_t k_bytes = kv_type_bytes(t->cache.type[0], t->cache.n) * (size_t)d->stride;
-    size_t v_bytes = kv_type_bytes(t->cache.type[1], t->cache.n) * (size_t)d->stride;
 
-    if (memory_buffer(d, k_bytes, &t->mk, "the self-test", b->e) < 0 ||
-        memory_buffer(d, v_bytes, &t->mv, "the self-test", b->e) < 0 ||
-        memory_buffer(d, (size_t)t->heads * 4, &t->msinks, "the self-test", b->e) < 0 ||
+    t->kv = memory_kv_place(d, selftest_attending(d), NULL);
+    t->kv.chunks = d->kv_chunks; /* no ring */
+    if (memory_buffer(d, (size_t)t->kv.chunks * (size_t)t->kv.page_step * 16, &t->mkv,
+                      "the self-test", b->e) < 0)
+        return ERR_DEVICE;
+    t->kv.rows = t->mkv;
+    if (memory_buffer(d, (size_t)t->heads * 4, &t->msinks, "the self-test", b->e) < 0 ||
         memory_buffer(d, query_count(t) * 4, &t->mgates, "the self-test", b->e) < 0 ||
         selftest_put(b, t->msinks, t->sinks, (size_t)t->heads * 4) < 0 ||
         selftest_put(b, t->mgates, t->gates, query_count(t) * 4) < 0 ||
@@ -168,8 +171,7 @@ static int run_tokens(struct attention_test *t)
     bool right = true;
 
     for (int r = 0; r < t->rows; r++) {
-        struct token_place place = {t->mk,      t->mv, t->msinks, t->mgates,
-                                    t->pos + r, r,     0,         d->stride};
+        struct token_place place = {&t->kv, t->msinks, t->mgates, t->pos + r, r, 0};
 
         if (job_begin(d, t->b->e) < 0 || jobs_token_attend(d, t->shape, &place, t->b->e) < 0 ||
             job_end(d, t->b->e) < 0 || job_harvest(d, t->b->e) < 0)
@@ -211,10 +213,10 @@ static int launch_rope(struct attention_test *t, int rows)
 {
     struct device *d = t->b->d;
 
-    if (launch_args(d, d->core[CORE_ROPE], 0, t->b->e, "mmmmmmmmiiiiiiifi", d->q, d->k, d->v, d->qr,
-                    t->mk, t->mv, rope_table(t, true), rope_table(t, false), t->heads, t->kv_heads,
-                    t->dim, 2 * t->half, t->pos, 0, d->stride, (double)shape_score_scale(t->shape),
-                    jobs_rope_apart(t->shape)) < 0)
+    if (launch_args(d, d->core[CORE_ROPE], 0, t->b->e, "mmmmmmmmiiiiii" KV_ARGS "fi", d->q, d->k,
+                    d->v, d->qr, t->kv.rows, t->kv.pages, rope_table(t, true), rope_table(t, false),
+                    t->heads, t->kv_heads, t->dim, 2 * t->half, t->pos, 0, KV_INTS(&t->kv),
+                    (double)shape_score_scale(t->shape), jobs_rope_apart(t->shape)) < 0)
         return ERR_DEVICE;
     return selftest_core(t->b, CORE_ROPE, "rope", (size_t)t->dim,
                          (size_t)(t->heads + 2 * t->kv_heads), (size_t)rows, 32);
@@ -229,8 +231,9 @@ static int launch_attend(struct attention_test *t, int rows)
         n = (pos + rows - 1) / 256 - first + 1;
     size_t items = (size_t)d->row_items;
 
-    if (launch_args(d, d->core[CORE_ATTEND], 0, b->e, "mmmmiiiiiiiii", d->qr, t->mk, t->mv, d->part,
-                    t->heads, t->kv_heads, t->dim, pos, 0, window, d->stride, first, n) < 0 ||
+    if (launch_args(d, d->core[CORE_ATTEND], 0, b->e, "mmmmiiiiii" KV_ARGS "ii", d->qr, t->kv.rows,
+                    t->kv.pages, d->part, t->heads, t->kv_heads, t->dim, pos, 0, window,
+                    KV_INTS(&t->kv), first, n) < 0 ||
         selftest_core(b, CORE_ATTEND, "attend", (size_t)n * items, (size_t)t->heads, (size_t)rows,
                       items) < 0 ||
         launch_args(d, d->core[CORE_MERGE], 0, b->e, "mmmmmmmiiiiiiiii", d->part, t->msinks,

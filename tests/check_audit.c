@@ -279,6 +279,121 @@ START_TEST(the_other_device_stays)
 }
 END_TEST
 
+/* ---- layers that keep something else than all rows, float weights, several sessions at once ----
+ */
+
+#define LONG 640
+#define PIECES 4
+#define SESSIONS 2
+
+static const struct kind {
+    const char *what, *model, *override;
+    int convert;
+    bool exact; /* its jobs can be audited */
+} kinds[] = {{"all rows", NULL, NULL, -1, true},
+             {"rings", NULL, "*.attention.sliding_window=int:12", -1, true},
+             {"recurrent", "golden/families/lfm2_moe", NULL, DTYPE_Q8_0, true},
+             {"float", "golden/phimoe/phimoe-window-f32", NULL, -1, false}};
+static const int pieces[SESSIONS][PIECES] = {{100, 1, 280, 1}, {7, 150, 1, 1}};
+
+static struct engine *open_kind(const struct kind *k, const struct device_ops *const *backends,
+                                const char *placement)
+{
+    const struct overrides o = {&k->override, 1};
+    struct engine_config c = {.model_path = k->model ? support_path(k->model) : support_demo(),
+                              .no_tokenizer = k->model != NULL,
+                              .overrides = k->override ? &o : NULL,
+                              .context = LONG,
+                              .n_threads = 1,
+                              .ubatch = backends ? 64 : LONG,
+                              .kv_k = KV_F16,
+                              .kv_v = KV_F16,
+                              .convert = k->convert,
+                              .exact = !k->exact,
+                              .backends = backends,
+                              .placement = placement,
+                              .audit = 1,
+                              .wrong = on_wrong};
+    struct engine *g = NULL;
+    struct error e = {0};
+
+    if (engine_open(&g, &c, &e) < 0)
+        ck_abort_msg("%s: %s", k->what, e.text);
+    return g;
+}
+
+/* Sessions fed by turns in pieces: the logits behind each, (PIECES, SESSIONS, vocab). */
+static float *by_turns(struct engine *g)
+{
+    int vocab = engine_info(g)->model->hp.n_vocab, ids[SESSIONS][LONG], done[SESSIONS] = {0};
+    float *logits = calloc((size_t)(PIECES * SESSIONS * vocab), sizeof *logits);
+    struct session *s[SESSIONS];
+    struct error e = {0};
+
+    for (int i = 0; i < SESSIONS; i++) {
+        ck_assert_msg(engine_session_open(g, &s[i], &e) == 0, "%s", e.text);
+        for (int t = 0; t < LONG; t++)
+            ids[i][t] = (t * 37 + i * 101 + 11) % vocab;
+    }
+    for (int p = 0; p < PIECES; p++)
+        for (int i = 0; i < SESSIONS; done[i] += pieces[i][p], i++)
+            ck_assert_msg(engine_session_eval(s[i], ids[i] + done[i], pieces[i][p], 0,
+                                              logits + (size_t)((p * SESSIONS + i) * vocab), false,
+                                              &e) == 0,
+                          "%s", e.text);
+    for (int i = 0; i < SESSIONS; i++)
+        engine_session_close(s[i]);
+    return logits;
+}
+
+/* One wrong bit anywhere is found whatever a layer keeps, and the sessions beside go on with the
+ * right rows. Jobs with float weights are no audit's: their sums may differ by right. */
+START_TEST(every_kind_of_layer_is_audited)
+{
+    const struct kind *k = &kinds[_i / 2];
+    const char *placement = _i % 2 ? "attention-gpu" : "gpu";
+    struct engine *g = open_kind(k, NULL, NULL);
+    size_t bytes = (size_t)(PIECES * SESSIONS * engine_info(g)->model->hp.n_vocab) * sizeof(float);
+    float *want = by_turns(g);
+    long total, found = 0;
+
+    engine_close(g);
+    fake_device_control(NULL);
+    for (long n = 0, step = 1; n == 0 || (n <= total && k->exact); n += step) {
+        const struct device_health *x;
+        float *got;
+
+        fake_device_control(&(struct fake_control){.wrong_at = n});
+        g = open_kind(k, plain, placement);
+        got = by_turns(g);
+        x = health(g, 1);
+        ck_assert_msg(memcmp(got, want, bytes) == 0, "%s, %s: job %ld: other logits", k->what,
+                      placement, n);
+        if (n == 0) {
+            total = fake_device_jobs();
+            step = total / 4 + 1;
+            ck_assert_int_eq(x->trouble, TROUBLE_NONE);
+            ck_assert_int_gt(total, 10);
+            ck_assert_uint_eq(x->missed, 0);
+            ck_assert_msg(k->exact ? x->audited == x->jobs - x->inexact && x->audited > 0
+                                   : x->audited == 0 && x->inexact == x->jobs,
+                          "%s: %llu audited, %llu inexact, %llu jobs", k->what,
+                          (unsigned long long)x->audited, (unsigned long long)x->inexact,
+                          (unsigned long long)x->jobs);
+        } else {
+            found += x->trouble == TROUBLE_WRONG;
+            ck_assert(x->trouble == TROUBLE_WRONG || x->inexact);
+        }
+        free(got);
+        engine_close(g);
+    }
+    fake_device_control(NULL);
+    ck_assert_msg(found > 0 || !k->exact, "%s: nothing was found", k->what);
+    printf("%s, %s: %ld jobs, %ld wrong ones found\n", k->what, placement, total, found);
+    free(want);
+}
+END_TEST
+
 /* What this run wrote into the prompt cache goes too, and nothing more is written. */
 START_TEST(the_prompt_cache_is_withdrawn)
 {
@@ -503,6 +618,8 @@ static Suite *suite(void)
     tcase_add_loop_test(t, one_wrong_bit_is_found, 0, 2 * FIXED_PLANS);
     tcase_add_loop_test(t, everything_before_is_computed_again, 0, PLANS);
     tcase_add_test(t, the_other_device_stays);
+    tcase_add_loop_test(t, every_kind_of_layer_is_audited, 0,
+                        2 * (int)(sizeof kinds / sizeof *kinds));
     tcase_add_test(t, the_prompt_cache_is_withdrawn);
     tcase_add_loop_test(t, a_device_out_of_memory_keeps_what_fits, 0, 2 * FIXED_PLANS);
     tcase_add_loop_test(t, a_slow_device_keeps_what_it_can_do, 0, 2);

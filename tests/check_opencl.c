@@ -491,6 +491,7 @@ START_TEST(test_shared_and_own_memory)
     ck_assert_uint_eq(open.scratch_bytes, want.scratch_bytes);
     ck_assert_uint_eq(open.staging_bytes, want.staging_bytes);
     ck_assert_int_eq(open.staging_bytes > 0, _i);
+    ck_assert_int_eq(opencl_device_ops.state_in_place(d, cpu), !_i); /* keys and values, too */
     struct attention_job host = {.layer = 0, .rows = 16, .pos = 0, .x = x, .y = z},
                          job = {.layer = 0, .rows = 16, .pos = 0, .x = x, .y = y};
 

@@ -15,6 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static const struct device_ops *const backends[] = {&opencl_device_ops, &cpu_device_ops, NULL};
 static char cache_dir[256], notices[8192];
@@ -302,9 +305,37 @@ START_TEST(checkpoints_match)
 }
 END_TEST
 
-/* PoCL's memory is the host's: weights, activations, choices and logits are used where they are,
- * under every plan and by prompts as by tokens. What a plan moves (keys and values) is not a
- * token's. The same device used as one with memory of its own copies. */
+/* Whether some layer's attention is on the device. */
+static bool attends(const struct engine *g)
+{
+    const struct plan *p = engine_plan(g);
+
+    for (int l = 0; l < p->n_layers; l++)
+        if (p->attention[l] == 1)
+            return true;
+    return false;
+}
+
+#define NORMS_AND_ROUTERS (200 << 10) /* of the demo: routers are transposed, 32 KiB a layer */
+
+/* A device that shares memory has neither keys and values nor quantised matrices of its own; one
+ * with memory of its own has both. */
+static void lies_once(const struct engine *g, const struct device_stats *d, bool once)
+{
+    uint64_t own = d->weight_bytes - d->shared_bytes;
+
+    if (attends(g))
+        ck_assert_msg((d->kv_bytes == 0) == once, "%llu bytes of keys and values",
+                      (unsigned long long)d->kv_bytes);
+    ck_assert_uint_ge(d->weight_bytes, d->shared_bytes);
+    ck_assert_msg(once ? own <= NORMS_AND_ROUTERS : d->shared_bytes == 0,
+                  "%llu of %llu bytes of weights are copies", (unsigned long long)own,
+                  (unsigned long long)d->weight_bytes);
+}
+
+/* PoCL's memory is the host's: weights, keys and values, activations, choices and logits are used
+ * where they are, under every plan and by prompts as by tokens. The same device used as one with
+ * memory of its own copies. */
 START_TEST(nothing_is_copied_on_shared_memory)
 {
     static const char *const plans[] = {"gpu",    "experts:7", "attention-gpu", "experts-gpu",
@@ -347,12 +378,111 @@ START_TEST(nothing_is_copied_on_shared_memory)
             else
                 ck_assert_msg(d->row_bytes == rows, "%s: %llu bytes of rows were copied", plans[i],
                               (unsigned long long)(d->row_bytes - rows));
+            lies_once(g, d, k != 1);
         }
         if (k != 1)
             ck_assert_uint_le(t->devices[1].uploaded_bytes, 4 << 20); /* norms, rows of the cache */
         engine_close(g);
     }
     opencl_tune(&before);
+}
+END_TEST
+
+/* Prompts here, tokens there: on shared memory both sides have the same rows, and nothing moves. */
+START_TEST(a_handover_moves_nothing_on_shared_memory)
+{
+    static const struct {
+        const char *tokens, *prompts;
+    } plans[] = {{"cpu", "prompt gpu"}, {"gpu", "prompt cpu"}, {"layers:2", "prompt layers:4"}};
+    static struct heard want, got;
+    const struct opencl_tuning before = *opencl_tuning();
+
+    if (!have_device())
+        return;
+    for (int k = 0; k < 2; k++) {
+        struct opencl_tuning how = before;
+        struct engine *g;
+
+        how.copy = k == 1;
+        opencl_tune(&how);
+        g = open_demo();
+        answer(g, "Once upon a time there was a dragon who", 40, 0.8f, &want);
+        for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
+            place(g, plans[i].tokens);
+            place(g, plans[i].prompts);
+            if (!engine_info(g)->devices[1].unified) {
+                support_skip("this device has memory of its own");
+                break;
+            }
+            engine_session_clear(g);
+            answer(g, "Once upon a time there was a dragon who", 40, 0.8f, &got);
+            ck_assert_str_eq(got.text, want.text);
+            ck_assert_msg((engine_telemetry(g)->handover_bytes > 0) == (k == 1),
+                          "%s, %s: %llu bytes moved", plans[i].tokens, plans[i].prompts,
+                          (unsigned long long)engine_telemetry(g)->handover_bytes);
+        }
+        engine_close(g);
+    }
+    opencl_tune(&before);
+}
+END_TEST
+
+/* KiB at the peak of a run of the program; 0: it failed. */
+static long peak_of(const char *model, const char *flags)
+{
+    char line[1200];
+    struct rusage used;
+    int status;
+    pid_t pid;
+
+    snprintf(line, sizeof line,
+             "exec '%s' -m '%s' --spec-type none -t 1 -c 512 -n 3 --temp 0 -p 'A fox and a bear "
+             "went into the forest.' %s >/dev/null 2>&1 </dev/null",
+             support_program(), model, flags);
+    if ((pid = fork()) == 0)
+        _exit(execl("/bin/sh", "sh", "-c", line, (char *)NULL));
+    if (pid < 0 || wait4(pid, &status, 0, &used) != pid || status != 0)
+        return 0;
+    return used.ru_maxrss;
+}
+
+/* The driver's libraries and its compiled kernels are the difference that a small model sees. Its
+ * weights twice would be 1.9. */
+START_TEST(a_model_lies_once_in_memory)
+{
+    static const char *const places[] = {"gpu", "experts-gpu", "attention-gpu", "layers:3"};
+    char model[300], line[900];
+    long cpu, small, apart;
+
+    if (!have_device())
+        return;
+    if (system("python3 -c 'import random; random.Random(1).randbytes(1)' 2>/dev/null") != 0) {
+        support_skip("no python3 from 3.9 on");
+        return;
+    }
+    snprintf(model, sizeof model, "%s/model.gguf", support_tmpdir());
+    snprintf(line, sizeof line,
+             "python3 '%s' phi-tiny '%s' --type Q4_0 --layers 6 --vocab 4000 >/dev/null",
+             support_path("tools/synthetic_gguf.py"), model);
+    ck_assert_int_eq(system(line), 0);
+    cpu = peak_of(model, "--place cpu");
+    small = peak_of(support_demo(), "--place cpu");
+    ck_assert_int_gt(small, 0);
+    ck_assert_int_gt(cpu, 200 << 10);
+    peak_of(support_demo(), "--place gpu --device opencl:0"); /* compiles */
+    peak_of(model, "--place gpu --device opencl:0");
+    apart = peak_of(support_demo(), "--place gpu --device opencl:0") - small;
+    ck_assert_int_gt(apart, 0);
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        long with;
+
+        snprintf(line, sizeof line, "--place %s --device opencl:0", places[i]);
+        with = peak_of(model, line);
+        printf("%s: %ld KiB, the driver apart %ld; cpu %ld\n", places[i], with, with - apart, cpu);
+        ck_assert_int_gt(with, 0);
+        ck_assert_msg((double)(with - apart) <= 1.05 * (double)cpu, "%s: %ld KiB, cpu %ld",
+                      places[i], with - apart, cpu);
+    }
 }
 END_TEST
 
@@ -567,6 +697,8 @@ static Suite *suite(void)
     tcase_add_loop_test(c, switching_keeps_the_text, 0, 2);
     tcase_add_loop_test(c, checkpoints_match, 0, 4);
     tcase_add_test(c, nothing_is_copied_on_shared_memory);
+    tcase_add_test(c, a_handover_moves_nothing_on_shared_memory);
+    tcase_add_test(c, a_model_lies_once_in_memory);
     tcase_add_test(c, two_opencl_devices);
     tcase_add_test(c, losing_the_device);
     tcase_add_test(c, auto_copies_a_few_layers);

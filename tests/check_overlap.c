@@ -19,7 +19,8 @@ static const struct device_ops *const fused[] = {&fake_device_ops, &cpu_device_o
 static const struct device_ops *const plain[] = {&fake_device_plain_ops, &cpu_device_ops, NULL};
 
 static struct engine *open_path(const char *path, int convert,
-                                const struct device_ops *const *backends, const char *placement)
+                                const struct device_ops *const *backends, const char *placement,
+                                const char *prompts)
 {
     struct engine_config c = {.context = 256,
                               .n_threads = 1,
@@ -29,7 +30,8 @@ static struct engine *open_path(const char *path, int convert,
                               .convert = convert,
                               .no_tokenizer = true,
                               .backends = backends,
-                              .placement = placement};
+                              .placement = placement,
+                              .placement_prompt = prompts};
     struct engine *g = NULL;
     struct error e = {0};
 
@@ -39,12 +41,18 @@ static struct engine *open_path(const char *path, int convert,
     return g;
 }
 
-static struct engine *open_demo(const struct device_ops *const *backends, const char *placement)
+static struct engine *open_apart(const struct device_ops *const *backends, const char *placement,
+                                 const char *prompts)
 {
     char path[4200];
 
     snprintf(path, sizeof path, "%s/configs/models/tiny-storyteller-Q8_0.gguf", support_root());
-    return open_path(path, -1, backends, placement);
+    return open_path(path, -1, backends, placement, prompts);
+}
+
+static struct engine *open_demo(const struct device_ops *const *backends, const char *placement)
+{
+    return open_apart(backends, placement, NULL);
 }
 
 /* The prompt's last logits and those of a token behind it: 2 * vocab. */
@@ -105,14 +113,14 @@ START_TEST(parallel_layers_go_in_groups)
     static const char *const plans[] = {"layers:1", "layers:first:2", "experts:3", "experts-gpu",
                                         "attention-gpu"};
     const char *path = support_path("golden/families/cohere2_moe");
-    struct engine *g = open_path(path, -1, NULL, NULL);
+    struct engine *g = open_path(path, -1, NULL, NULL, NULL);
     float *want = logits_of(g);
 
     engine_close(g);
     fake_device_control(NULL);
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++)
         for (int k = 0; k < 2; k++) {
-            g = open_path(path, -1, k ? plain : fused, plans[i]);
+            g = open_path(path, -1, k ? plain : fused, plans[i], NULL);
             same_as(want, g, plans[i]);
             engine_close(g);
         }
@@ -125,14 +133,14 @@ START_TEST(groups_keep_their_inputs)
 {
     static const char *const plans[] = {"layers:2", "layers:first:2", "experts-gpu", "gpu"};
     const char *path = support_path("golden/families/gemma4_e");
-    struct engine *g = open_path(path, DTYPE_Q8_0, NULL, NULL);
+    struct engine *g = open_path(path, DTYPE_Q8_0, NULL, NULL, NULL);
     float *want = logits_of(g);
 
     engine_close(g);
     fake_device_control(NULL);
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++)
         for (int k = 0; k < 2; k++) {
-            g = open_path(path, DTYPE_Q8_0, k ? plain : fused, plans[i]);
+            g = open_path(path, DTYPE_Q8_0, k ? plain : fused, plans[i], NULL);
             same_as(want, g, plans[i]);
             for (int l = 0; l < engine_info(g)->model->hp.n_layers; l++)
                 ck_assert_int_eq(engine_plan(g)->attention[l], 0);
@@ -234,6 +242,48 @@ START_TEST(a_token_waits_once_a_layer)
         free(logits);
         engine_close(g);
     }
+}
+END_TEST
+
+static struct engine *watched;
+static uint64_t moved_meanwhile; /* bytes, before the last layer of the last group began */
+
+static int watch_layers(void *ctx, int layer)
+{
+    (void)ctx;
+    (void)layer;
+    moved_meanwhile = watched->forward.handover_bytes;
+    return 0;
+}
+
+/* Keys and values of a prompt in groups go to the plan of tokens layer by layer, each row once,
+ * before all is computed. */
+START_TEST(rows_move_while_others_are_computed)
+{
+    static const struct {
+        const char *tokens, *prompts;
+    } plans[] = {{"cpu", "layers:3"}, {"cpu", "attention-gpu"}, {"gpu", "layers:2"}};
+    float *want = reference();
+
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        struct engine *g;
+        struct fake_work w;
+        int layers;
+
+        fake_device_control(NULL);
+        g = watched = open_apart(fused, plans[i].tokens, plans[i].prompts);
+        layers = engine_info(g)->model->hp.n_layers;
+        g->forward.hooks.before_layer = watch_layers;
+        same_as(want, g, plans[i].prompts);
+        w = fake_device_work();
+        ck_assert_int_eq(w.rows_read + w.rows_written, PROMPT * (i == 0   ? 3
+                                                                 : i == 1 ? layers
+                                                                          : layers - 2));
+        ck_assert_uint_gt(moved_meanwhile, 0);
+        ck_assert_uint_lt(moved_meanwhile, g->forward.handover_bytes + 1);
+        engine_close(g);
+    }
+    free(want);
 }
 END_TEST
 
@@ -437,6 +487,7 @@ static Suite *suite(void)
     tcase_add_loop_test(t, any_call_may_fail, 0, 6);
     tcase_add_test(t, the_cpu_goes_on_while_a_device_computes);
     tcase_add_test(t, a_token_waits_once_a_layer);
+    tcase_add_test(t, rows_move_while_others_are_computed);
     tcase_add_test(t, a_pass_is_split_where_two_sides_share_it);
     tcase_add_test(t, short_prompts_have_the_plan_of_tokens);
     tcase_add_test(t, balanced_expects_a_rate_for_each_phase);

@@ -18,13 +18,25 @@
 #include <string.h>
 
 #define TOKENS 40
-#define STORIES 3
+#define CONTEXT 1024
+#define STORIES 4
 #define PART 1200.0 /* seconds, of one test */
 
 static const struct device_ops *const fused[] = {&fake_device_ops, &cpu_device_ops, NULL};
 static const struct device_ops *const plain[] = {&fake_device_plain_ops, &cpu_device_ops, NULL};
-static const char *const prompts[STORIES] = {"A fox.", "Tell me of a bear who wanted to fly.",
-                                             "Who lives in the forest?"};
+/* the last one is long enough for groups of rows that overlap (microbatch.h) */
+static const char *const prompts[STORIES] = {
+    "A fox.", "Tell me of a bear who wanted to fly.", "Who lives in the forest?",
+    "There was a fox, and there was a bear. The fox was small and the bear was big. The fox liked "
+    "to "
+    "run over the hill and the bear liked to sleep under the tree. One day the fox came to the "
+    "tree "
+    "and said: wake up, big bear, the sun is up and the birds sing. The bear said: let me sleep, "
+    "little fox, the night was long and I dreamed of honey. So the fox sat down beside the bear "
+    "and "
+    "looked at the sky, where a cloud looked like a fish and another one looked like a boat with a "
+    "red sail. A rabbit came, and a mouse, and an old owl who could not see in the light. They all "
+    "sat down under the tree. Then it began to rain. What did they do?"};
 static char want[STORIES][8192];
 
 static unsigned seed = 1;
@@ -62,7 +74,7 @@ static const struct engine_info *text_info(void)
         ck_assert_int_eq(weight_file_open(&file, support_demo(), true, &e), 0);
         ck_assert_int_eq(tokenizer_load(&tokenizer, file, &e), 0);
         ck_assert_int_eq(chat_template_load(&chat, file, tokenizer, NULL, &e), 0);
-        info = (struct engine_info){.tokenizer = tokenizer, .chat = chat, .context = 256};
+        info = (struct engine_info){.tokenizer = tokenizer, .chat = chat, .context = CONTEXT};
     }
     return &info;
 }
@@ -143,12 +155,12 @@ static void wait_for(struct round *r, const int *count, int cancel_at)
     }
 }
 
-static void begin(struct round *r, const struct device_ops *const *backends, int audit)
+static void begin(struct round *r, const struct device_ops *const *backends, int ubatch, int audit)
 {
     struct engine_config c = {.model_path = support_demo(),
-                              .context = 256,
+                              .context = CONTEXT,
                               .n_threads = 2,
-                              .ubatch = 16,
+                              .ubatch = ubatch,
                               .kv_k = KV_F16,
                               .kv_v = KV_F16,
                               .convert = -1,
@@ -178,7 +190,7 @@ START_TEST(anything_may_happen)
 
     seed = (unsigned)number_of("SOAK_SEED", 1) + (unsigned)_i;
     fake_device_control(NULL);
-    begin(&r, NULL, 0);
+    begin(&r, NULL, 256, 0);
     for (int i = 0; i < STORIES; i++) {
         tell(&r, i, 0);
         memcpy(want[i], r.text, sizeof want[i]);
@@ -201,7 +213,7 @@ START_TEST(anything_may_happen)
             c.wrong_at = at, c.wrong_on = any(2), audit = 1;
         troubles[trouble]++;
         fake_device_control(&c);
-        begin(&r, any(2) ? plain : fused, audit);
+        begin(&r, any(2) ? plain : fused, any(2) ? 16 : 256, audit);
         r.random = true;
         send_random_place(r.w);
         for (int turns = 1 + any(4); turns > 0; turns--) {

@@ -130,6 +130,45 @@ void *mem_pages(size_t bytes)
     return aligned;
 }
 
+void *mem_reserve(size_t bytes)
+{
+    char *p, *aligned;
+    size_t head;
+
+    if (bytes > SIZE_MAX / 2 || (bytes & 4095))
+        return NULL;
+    p = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+             0);
+    if (p == MAP_FAILED)
+        return NULL;
+    aligned = (char *)(((uintptr_t)p + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1));
+    head = (size_t)(aligned - p);
+    if (head)
+        munmap(p, head);
+    if (head < HUGE_PAGE)
+        munmap(aligned + bytes, HUGE_PAGE - head);
+    return aligned;
+}
+
+bool mem_reserve_use(void *p, size_t bytes)
+{
+    assert((((uintptr_t)p | bytes) & 4095) == 0);
+    if (!may_allocate() || mprotect(p, bytes, PROT_READ | PROT_WRITE) != 0)
+        return false;
+    if (bytes >= HUGE_PAGE)
+        ask_huge(p, bytes);
+    atomic_fetch_add(&pages_total, bytes);
+    return true;
+}
+
+void mem_reserve_free(void *p, size_t bytes, size_t used)
+{
+    if (!p)
+        return;
+    munmap(p, bytes);
+    atomic_fetch_sub(&pages_total, used);
+}
+
 void mem_pages_free(void *p, size_t bytes)
 {
     size_t want = (bytes + 4095) & ~(size_t)4095;

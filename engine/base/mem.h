@@ -33,6 +33,12 @@ void mem_pages_free(void *p, size_t bytes);
 /* Returns whole pages of such memory to the system until they are written again; they read as
  * zeros. */
 void mem_pages_forget(void *p, size_t bytes);
+/* Address space for memory that grows in place, aligned as that of mem_pages; NULL: not so much.
+ * use: its next part, both bounds whole pages; false: no memory. free: all of it, `used` bytes of
+ * which were made usable. */
+void *mem_reserve(size_t bytes);
+bool mem_reserve_use(void *p, size_t bytes);
+void mem_reserve_free(void *p, size_t bytes, size_t used);
 /* bytes now held by mem_pages, whole process */
 size_t mem_pages_total(void);
 

@@ -188,13 +188,19 @@ void devices_adopt(struct engine *g, struct probed_device *found, int n, const c
         struct device_slot *s = &g->slots[g->n_devices];
         struct error e = {0};
 
+        const struct device_slot *cpu = &g->slots[0];
+        bool in_place = found[i].ops->state_in_place && cpu->ops->state_memory &&
+                        found[i].ops->state_in_place(found[i].device, cpu->device);
+
         if (open_states(g, &found[i], &e) < 0) {
             engine_notice(g, "%s: %s", found[i].info.selector, e.text);
             found[i].ops->close(found[i].device);
             continue;
         }
-        *s = (struct device_slot){
-            .ops = found[i].ops, .device = found[i].device, .info = found[i].info};
+        *s = (struct device_slot){.ops = found[i].ops,
+                                  .device = found[i].device,
+                                  .info = found[i].info,
+                                  .in_place = in_place};
         offer_rows(g, s);
         g->devices[g->n_devices] = s->device;
         g->info.devices[g->n_devices] = s->info;

@@ -2,15 +2,24 @@
  * core.cl. Defined by the host beyond that: KV_K, KV_V, the cache's types (0: F32, 1: F16, 2: Q8_0,
  * blocks of 32 dimensions as num_kv_quantise_block makes them); MAX_DIM: widest head. */
 
-/* Cache of one layer. K: per head, blocks of 16 tokens: (d, 16), or with Q8_0 per 32 dimensions 16
- * scales (F16), then (32, 16) bytes. V: per head, token by token: dim values, or with Q8_0 blocks
- * of a scale and 32 bytes. In bytes: */
+/* Cache of one layer, as the CPU has it: CHUNK tokens a page. K: per head, blocks of 16 tokens: (d,
+ * 16), or with Q8_0 per 32 dimensions 16 scales (F16), then (32, 16) bytes. Behind them the head's
+ * V, token by token: dim values, or with Q8_0 a token's scales, then its bytes. In bytes: */
 #define Q8_BYTES 34
 #define KV_ROW(type, n) \
     ((type) == 0 ? (size_t)(n)*4 : (type) == 1 ? (size_t)(n)*2 : (size_t)((n) / 32) * Q8_BYTES)
 #define K_BLOCK(dim) (KV_ROW(KV_K, dim) * 16)
-#define K_HEAD(stride, dim) ((size_t)(stride) / 16 * K_BLOCK(dim))
 #define V_ROW(dim) KV_ROW(KV_V, dim)
+/* Where the pages are: chunk c is in page pages[first_page + c % chunks], of page_step; in a page
+ * the layer begins at layer_at, its heads follow each other in head_step, all in units of 16 bytes;
+ * a head has the keys of so many tokens, then their values. */
+#define KV_MEMORY __global uchar *kv, __global const uint *pages
+#define KV_PLACE int first_page, int chunks, int page_step, int layer_at, int head_step, int tokens
+#define KEYS(chunk, head)                                                        \
+    (kv + ((size_t)pages[first_page + (chunk) % chunks] * page_step + layer_at + \
+           (size_t)(head)*head_step) *                                           \
+              16)
+#define VALUES(keys, dim) ((keys) + (size_t)(tokens / 16) * K_BLOCK(dim))
 
 #if KV_K == 2 || KV_V == 2
 /* Rule 7, Q8_0: 32 elements, one a work-item, all of them in line: the scale (F16) and element lid.
@@ -52,7 +61,10 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void part_gates(
 static inline float rotated(__global const float *in, __global const float *cs,
                             __global const float *sn, int token, int half_rot, int apart, int d)
 {
-    int second = apart == 1 ? d & 1 : d >= apart, i = apart == 1 ? d / 2 : second ? d - apart : d,
+    int second = apart == 1 ? d & 1 : d >= apart,
+        i = apart == 1 ? d / 2
+            : second   ? d - apart
+                       : d,
         first = apart == 1 ? 2 * i : i;
 
     if (i >= half_rot)
@@ -80,13 +92,12 @@ static inline void key_store(__global uchar *kc, int d, int token, float y, char
 #endif
 }
 
-static inline void value_store(__global uchar *vc, int d, float y, char code, ushort scale)
+static inline void value_store(__global uchar *vc, int d, int dim, float y, char code, ushort scale)
 {
 #if KV_V == 2
-    vc += d / 32 * Q8_BYTES;
-    vc[2 + d % 32] = as_uchar(code);
+    vc[dim / 32 * 2 + d] = as_uchar(code);
     if (d % 32 == 0)
-        *(__global ushort *)vc = scale;
+        ((__global ushort *)vc)[d / 32] = scale;
 #elif KV_V == 1
     ((__global ushort *)vc)[d] = num_to_f16(y);
 #else
@@ -95,16 +106,14 @@ static inline void value_store(__global uchar *vc, int d, float y, char code, us
 }
 
 /* Rule 6 and the KV cache: one work-item per element of a head, heads in the order q, k, v. q is
- * rotated and scaled from `q` into `qr`. Rows from row0 on; row 0 would be at position pos. stride:
- * capacity of the cache in tokens, each stored at its position modulo that. */
+ * rotated and scaled from `q` into `qr`. Rows from row0 on; row 0 would be at position pos. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     __global const float *q, __global const float *k, __global const float *v, __global float *qr,
-    __global uchar *kc, __global uchar *vc, __global const float *cs, __global const float *sn,
-    int heads, int kv_heads, int dim, int rot, int pos, int row0, int stride, float scale,
-    int apart)
+    KV_MEMORY, __global const float *cs, __global const float *sn, int heads, int kv_heads, int dim,
+    int rot, int pos, int row0, KV_PLACE, float scale, int apart)
 {
     int d = get_global_id(0), head = get_global_id(1), row = row0 + get_global_id(2),
-        half_rot = rot / 2, token = pos + row, slot = token % stride;
+        half_rot = rot / 2, token = pos + row, slot = token % CHUNK;
     int is_v = head >= heads + kv_heads, h = is_v           ? head - heads - kv_heads
                                              : head < heads ? head
                                                             : head - heads;
@@ -115,8 +124,9 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     char code = 0;
     ushort block_scale = 0;
 
-    kc += (size_t)h * K_HEAD(stride, dim) + (size_t)(slot / 16) * K_BLOCK(dim);
-    vc += ((size_t)h * stride + slot) * V_ROW(dim);
+    __global uchar *kc = KEYS(token / CHUNK, h), *vc = VALUES(kc, dim) + slot * V_ROW(dim);
+
+    kc += (size_t)(slot / 16) * K_BLOCK(dim);
 #if KV_K == 2 || KV_V == 2
     /* No work-item has returned: some compilers get a return before a barrier wrong. */
     __local float line[LINE];
@@ -128,7 +138,7 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
     if (d >= dim)
         return;
     if (is_v)
-        value_store(vc, d, y, code, block_scale);
+        value_store(vc, d, dim, y, code, block_scale);
     else if (head < heads)
         qr[((size_t)row * heads + head) * dim + d] = y * scale;
     else
@@ -162,13 +172,12 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void rope(
 #endif
 #endif
 #if KV_V == 2
-#define VALUE_BLOCK(p) ((p) + d / 32 * Q8_BYTES)
-#define VALUE(p)                                                         \
-    (convert_float(((__local const char *)VALUE_BLOCK(p))[2 + d % 32]) * \
-     vload_half(0, (__local const half *)VALUE_BLOCK(p)))
-#define VALUE8(p)                                                                    \
-    (convert_float8(vload8(0, (__global const char *)VALUE_BLOCK(p) + 2 + d % 32)) * \
-     (float8)(vload_half(0, (__global const half *)VALUE_BLOCK(p))))
+#define VALUE(p)                                                    \
+    (convert_float(((__local const char *)(p))[dim / 32 * 2 + d]) * \
+     vload_half(d / 32, (__local const half *)(p)))
+#define VALUE8(p)                                                               \
+    (convert_float8(vload8(0, (__global const char *)(p) + dim / 32 * 2 + d)) * \
+     (float8)(vload_half(d / 32, (__global const half *)(p))))
 #elif KV_V == 1
 #define VALUE(p) vload_half(d, (__local const half *)(p))
 #define VALUE8(p) vload_half8(0, (__global const half *)(p) + d)
@@ -400,23 +409,20 @@ static inline float2 chunk_attend(__local struct chunk_room *c, __global const u
 /* Rule 7, one chunk of one head of one row: part (row, head, chunk) gets dim values, then the
  * chunk's maximum and sum. Groups: (chunk from first_chunk, head, row from row0). */
 __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void attend(
-    __global const float *qr, __global const uchar *keys, __global const uchar *values,
-    __global float *part, int heads, int kv_heads, int dim, int pos, int row0, int window,
-    int stride, int first_chunk, int n_chunks)
+    __global const float *qr, KV_MEMORY, __global float *part, int heads, int kv_heads, int dim,
+    int pos, int row0, int window, KV_PLACE, int first_chunk, int n_chunks)
 {
     int chunk = first_chunk + get_group_id(0), head = get_group_id(1), row = get_group_id(2),
         token = pos + row0 + row;
     int begin = window && token - window + 1 > 0 ? token - window + 1 : 0, end = token + 1,
-        base = chunk * CHUNK, laps = base - base % stride;
+        base = chunk * CHUNK;
+    __global const uchar *keys = KEYS(chunk, head / (heads / kv_heads)),
+                         *values = VALUES(keys, dim);
 
-    /* A chunk is contiguous: positions are relative to the last wrap-around of the cache. */
-    begin = max(begin, base) - laps;
-    end = min(end, base + CHUNK) - laps;
-    base -= laps;
+    begin = max(begin, base) - base; /* of the chunk */
+    end = min(end - base, CHUNK);
     qr += ((size_t)(row0 + row) * heads + head) * dim;
     part += (((size_t)row * heads + head) * n_chunks + get_group_id(0)) * (dim + 2);
-    keys += (size_t)(head / (heads / kv_heads)) * K_HEAD(stride, dim);
-    values += (size_t)(head / (heads / kv_heads)) * stride * V_ROW(dim);
 #if WIDE
     if (begin >= end)
         return;
@@ -444,21 +450,21 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void attend(
         s = (sum[0] + sum[1]) + (sum[2] + sum[3]);
         s = select((float16)(-INFINITY), s, lane_no + t * 16 >= begin && lane_no + t * 16 < end);
         top = fmax(top, s);
-        vstore16(s, t - base / 16, p);
+        vstore16(s, t, p);
     }
     float m = max16(top);
     for (int t = from; t < to; t++) {
-        float16 s = vload16(t - base / 16, p), w = num_exp16(s - m);
+        float16 s = vload16(t, p), w = num_exp16(s - m);
 
         w = select((float16)(0.0f), w, s > (float16)(-INFINITY));
         lanes = lanes + w;
-        vstore16(w, t - base / 16, p);
+        vstore16(w, t, p);
     }
     for (int d = 0; d < dim; d += 8) {
         float8 acc = (float8)(0.0f);
 
         for (int t = begin; t < end; t++)
-            acc = fma((float8)(p[t - base]), VALUE8(values + (size_t)t * V_ROW(dim)), acc);
+            acc = fma((float8)(p[t]), VALUE8(values + (size_t)t * V_ROW(dim)), acc);
         vstore8(acc, 0, part + d);
     }
     part[dim] = m;
@@ -472,10 +478,6 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void attend(
     float acc[VALUE_COLUMNS];
     float2 sums;
 
-    begin -= base;
-    end -= base;
-    keys += (size_t)(base / 16) * K_BLOCK(dim);
-    values += (size_t)base * V_ROW(dim);
     values_begin(values, end, dim, ahead);
     for (int d = lid; d < dim; d += ROW_ITEMS)
         c.q[d] = qr[d];
@@ -641,20 +643,20 @@ static inline float merge_column(__global uint *part, __local const float *weigh
  * heads of a key writes it into the cache: nobody reads that any more. row: of q, k, v and y;
  * arrivals: heads and kv_heads of them; dim: whole blocks of 32. */
 __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void token_attend(
-    __global const float *q, __global const float *k, __global const float *v, __global uchar *kc,
-    __global uchar *vc, __global const float *cs, __global const float *sn, __global uint *part,
+    __global const float *q, __global const float *k, __global const float *v, KV_MEMORY,
+    __global const float *cs, __global const float *sn, __global uint *part,
     __global uint *arrivals, __global const float *sinks, __global const float *gates,
     __global float *y, __global act_t *yq, __global float *yd, __global float *ys, int heads,
-    int kv_heads, int dim, int rot, int token, int row, int stride, int window, float scale,
+    int kv_heads, int dim, int rot, int token, int row, KV_PLACE, int window, float scale,
     int apart, int first_chunk, int n_chunks, int flags)
 {
     __local struct chunk_room c;
     __local float own_key[MAX_DIM], own_value[MAX_DIM];
     __local int last;
     int lid = get_local_id(0), chunk = first_chunk + get_group_id(0), head = get_group_id(1),
-        shared = heads / kv_heads, kv = head / shared, own = chunk == token / CHUNK,
+        shared = heads / kv_heads, kv_head = head / shared, own = chunk == token / CHUNK,
         begin = window && token - window + 1 > 0 ? token - window + 1 : 0, base = chunk * CHUNK,
-        laps = base - base % stride, slot = token % stride;
+        slot = token % CHUNK;
     char key_code[VALUE_COLUMNS], value_code[VALUE_COLUMNS];
     ushort key_scale[VALUE_COLUMNS], value_scale[VALUE_COLUMNS];
     uint4 ahead[VALUE_LOADS];
@@ -664,16 +666,11 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void token_atten
     begin = max(begin, base) - base;
     int end = min(token + 1 - base, CHUNK);
 
-    base -= laps;
     q += ((size_t)row * heads + head) * dim;
-    k += ((size_t)row * kv_heads + kv) * dim;
-    v += ((size_t)row * kv_heads + kv) * dim;
+    k += ((size_t)row * kv_heads + kv_head) * dim;
+    v += ((size_t)row * kv_heads + kv_head) * dim;
     part += (size_t)head * n_chunks * (dim + 2);
-    kc += (size_t)kv * K_HEAD(stride, dim);
-    vc += (size_t)kv * stride * V_ROW(dim);
-
-    __global const uchar *keys = kc + (size_t)(base / 16) * K_BLOCK(dim),
-                         *values = vc + (size_t)base * V_ROW(dim);
+    __global const uchar *keys = KEYS(chunk, kv_head), *values = VALUES(keys, dim);
 
     values_begin(values, end - own, dim, ahead);
     for (int d = lid; d < dim; d += ROW_ITEMS) {
@@ -698,16 +695,16 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void token_atten
 
     /* The others run through: PoCL 3.1 miscompiles a return before a barrier. */
     int merges = last_of(arrivals + head, n_chunks, &last) ? n_chunks : 0,
-        writes = last_of(arrivals + heads + kv, n_chunks * shared, &last) ? dim : 0,
+        writes = last_of(arrivals + heads + kv_head, n_chunks * shared, &last) ? dim : 0,
         columns = merges ? dim : 0;
     __local float *tops = (__local float *)c.tile, *totals = tops + merges,
                   *weights = totals + merges, *out = (__local float *)c.score;
 
     for (int i = lid; i < 2 * merges; i += ROW_ITEMS)
-        tops[i] = n_chunks == 1 ? (i ? sums.y : sums.x)
-                                : as_float(atomic_or(part + (size_t)(i % merges) * (dim + 2) + dim +
-                                                         i / merges,
-                                                     0u));
+        tops[i] = n_chunks == 1
+                      ? (i ? sums.y : sums.x)
+                      : as_float(atomic_or(
+                            part + (size_t)(i % merges) * (dim + 2) + dim + i / merges, 0u));
     barrier(CLK_LOCAL_MEM_FENCE);
     m = flags & 1 ? sinks[head] : -INFINITY;
     sum = m;
@@ -749,15 +746,16 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void token_atten
     quantise_row((__local float4 *)c.score, c.p, columns, yq + ((size_t)row * heads + head) * dim,
                  yd + ((size_t)row * heads + head) * (dim / 32),
                  ys + ((size_t)row * heads + head) * (dim / 32));
+    __global uchar *kc = KEYS(token / CHUNK, kv_head), *vc = VALUES(kc, dim) + slot * V_ROW(dim);
+
     kc += (size_t)(slot / 16) * K_BLOCK(dim);
-    vc += (size_t)slot * V_ROW(dim);
 #pragma unroll
     for (int i = 0; i < VALUE_COLUMNS; i++) {
         int d = lid + i * ROW_ITEMS;
 
         if (d < writes) {
             key_store(kc, d, token, own_key[d], key_code[i], key_scale[i]);
-            value_store(vc, d, own_value[d], value_code[i], value_scale[i]);
+            value_store(vc, d, dim, own_value[d], value_code[i], value_scale[i]);
         }
     }
 }
@@ -767,26 +765,25 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void token_atten
  * values or of Q8_0 blocks) to and from the cache: one work-item per element of a token; the first
  * of a Q8_0 block copies the scale too. write: 1 into the cache. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void kv_copy(
-    __global uchar *kc, __global uchar *vc, __global uchar *rows, int kv_heads, int dim, int pos,
-    int count, int stride, int write)
+    KV_MEMORY, __global uchar *rows, int kv_heads, int dim, int pos, int count, KV_PLACE, int write)
 {
     int i = get_global_id(0), token = get_global_id(1), n = kv_heads * dim;
 
     if (i >= 2 * n || token >= count)
         return;
-    int is_v = i >= n, e = is_v ? i - n : i, head = e / dim, d = e % dim,
-        t = (pos + token) % stride, type = is_v ? KV_V : KV_K;
+    int is_v = i >= n, e = is_v ? i - n : i, head = e / dim, d = e % dim, t = (pos + token) % CHUNK,
+        type = is_v ? KV_V : KV_K;
     __global uchar *row = rows + (size_t)token * (KV_ROW(KV_K, n) + KV_ROW(KV_V, n)) +
                           (is_v ? KV_ROW(KV_K, n) : 0) + KV_ROW(type, e);
-    __global uchar *cache = is_v ? vc + ((size_t)head * stride + t) * V_ROW(dim)
-                                 : kc + (size_t)head * K_HEAD(stride, dim) +
-                                       (size_t)(t / 16) * K_BLOCK(dim);
+    __global uchar *cache = KEYS((pos + token) / CHUNK, head);
+
+    cache = is_v ? VALUES(cache, dim) + t * V_ROW(dim) : cache + (size_t)(t / 16) * K_BLOCK(dim);
 
     if (type == 2) { /* KV_ROW of the element is that of its block */
-        __global ushort *scale = (__global ushort *)(is_v ? cache + d / 32 * Q8_BYTES
+        __global ushort *scale = (__global ushort *)(is_v ? cache + d / 32 * 2
                                                           : cache + d / 32 * (Q8_BYTES * 16) +
                                                                 2 * (t % 16));
-        __global uchar *code = is_v ? (__global uchar *)scale + 2 + d % 32
+        __global uchar *code = is_v ? cache + dim / 32 * 2 + d
                                     : cache + d / 32 * (Q8_BYTES * 16) + 32 + d % 32 * 16 + t % 16;
 
         if (write) {

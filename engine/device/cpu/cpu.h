@@ -118,6 +118,8 @@ struct kv_state {
     int *stands, *ahead;
 };
 
+#define SEGMENTS_MOST 64
+
 /* All pages, of all sessions. It grows by a session's worth when more sessions are open than ever
  * before, so that a job always gets a page; untouched ones cost nothing. */
 struct kv_page {
@@ -129,6 +131,9 @@ struct kv_pool {
     struct kv_state *states; /* by session number */
     int n_states;
     uint8_t **segments; /* of chunks_max pages each */
+    /* the first SEGMENTS_MOST of them lie one after the other; NULL: no address space for that */
+    uint8_t *memory;
+    bool apart;         /* some lie elsewhere */
     struct kv_page *of; /* of each page of each segment */
     int n_segments, n_open;
     uint8_t **free; /* stack of n_free */
@@ -197,8 +202,9 @@ struct cpu_device {
     /* key/value cache, see mixers/kvcache.c and mixers/kvpool.c */
     enum kv_type kv_k, kv_v;
     struct layer_layout *layouts; /* n_layers */
-    /* bytes of a page; its tokens; most bytes of a session's pages; of its rings */
-    size_t page_bytes, page_tokens, kv_bytes, ring_bytes;
+    /* bytes of a page; its tokens; most bytes of a session's pages, in whole pages of the system;
+     * of its rings */
+    size_t page_bytes, page_tokens, kv_bytes, segment_bytes, ring_bytes;
     /* recurrent state of a session; during measurements (trial) no session's is touched, all layers
      * use `spare`, as large as the largest */
     size_t fixed_bytes, drafts_bytes;
@@ -499,6 +505,10 @@ int kv_types_set(struct cpu_device *d, enum kv_type k, enum kv_type v, struct er
  * pos on are not shared and may be written. NULL: ERR_DEVICE. */
 const struct kv_state *kv_state_reserve(struct cpu_device *d, int session, int pos, int end,
                                         struct error *e);
+/* The slots of device_ops of these names. */
+void kv_state_memory(const struct cpu_device *d, struct state_memory *out);
+uint8_t *const *kv_state_pages(struct cpu_device *d, int session, int pos, int end,
+                               struct error *e);
 int kv_state_share(struct cpu_device *d, int from, int to, int n); /* device_ops.state_share */
 void kv_state_cut(struct cpu_device *d, int session, int pos);
 uint64_t kv_state_trim(struct cpu_device *d); /* device_ops.state_trim */

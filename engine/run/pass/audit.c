@@ -81,7 +81,7 @@ int audit_open(struct audit *a, const struct model *m, struct device_slot *slots
     a->h = mem_alloc(2 * ENTRIES * hidden, sizeof *a->h);
     a->out = mem_alloc(ENTRIES * hidden, sizeof *a->out);
     for (int i = 0; i < 2; i++)
-        a->rows[i] = mem_alloc(a->rows_bytes + 1, 1);
+        a->rows[i] = mem_alloc((i ? 1 : rows) * a->rows_bytes + 1, 1);
     if (!a->exact_mixer || !a->exact_experts || !a->alone || !a->y || !a->weights || !a->experts ||
         !a->logits || !a->h || !a->out || !a->rows[0] || !a->rows[1]) {
         audit_release(a);
@@ -253,9 +253,9 @@ static int compare(struct audit *a, const struct subject *s, const float *device
 }
 
 /* The same for bytes of cached rows. */
-static int compare_rows(struct audit *a, const struct subject *s, int pos, size_t n)
+static int compare_rows(struct audit *a, const struct subject *s, const uint8_t *device,
+                        const uint8_t *cpu, int pos, size_t n)
 {
-    const uint8_t *device = a->rows[0], *cpu = a->rows[1];
     size_t at = 0;
     char values[100];
 
@@ -327,10 +327,30 @@ static int read_rows(struct audit *a, int device, void *to, struct kv_move m)
     return finish(a, device, s->ops->kv_rows(s->device, &m, NULL));
 }
 
+/* Where the device writes the CPU's rows in place, those of the job before the CPU does. */
+static int keep_rows(struct audit *a, int device, int layer, const struct span *spans, int n)
+{
+    uint8_t *to = a->rows[0];
+    int rc = 0;
+
+    for (int i = 0; i < n && rc == 0 && kv_in_place(a->kv, layer, device); i++) {
+        struct kv_move m = {.session = spans[i].session,
+                            .layer = layer,
+                            .pos = spans[i].pos,
+                            .count = spans[i].rows};
+
+        rc = read_rows(a, 0, to, m);
+        to += (size_t)spans[i].rows * a->kv->layers[layer].row_bytes;
+    }
+    return rc;
+}
+
 /* The rows that the spans wrote, or the state that they left, on both. */
 static int compare_state(struct audit *a, const struct subject *s, const struct span *spans, int n)
 {
     const struct kv_layer *k = &a->kv->layers[s->layer];
+    bool in_place = kv_in_place(a->kv, s->layer, s->device);
+    uint8_t *kept = a->rows[0];
     int rc = 0;
 
     for (int i = 0; i < n && rc == 0; i++) {
@@ -349,9 +369,11 @@ static int compare_state(struct audit *a, const struct subject *s, const struct 
                                 .count = 1,
                                 .fixed = k->fixed_bytes > 0};
 
-            if ((rc = read_rows(a, s->device, a->rows[0], m)) == 0 &&
+            if ((rc = in_place ? 0 : read_rows(a, s->device, kept, m)) == 0 &&
                 (rc = read_rows(a, 0, a->rows[1], m)) == 0)
-                rc = compare_rows(a, s, pos, k->fixed_bytes ? k->fixed_bytes : k->row_bytes);
+                rc = compare_rows(a, s, kept, a->rows[1], pos,
+                                  k->fixed_bytes ? k->fixed_bytes : k->row_bytes);
+            kept += in_place ? k->row_bytes : 0;
         }
     }
     return rc;
@@ -359,11 +381,12 @@ static int compare_state(struct audit *a, const struct subject *s, const struct 
 
 /* The CPU has computed the spans' rows of a layer, too: they are its own if they are right and
  * wanted, else void, and their memory goes back. */
-static void settle(struct audit *a, int layer, const struct span *spans, int n, bool right)
+static void settle(struct audit *a, int device, int layer, const struct span *spans, int n,
+                   bool right)
 {
     bool keep = right && (a->every <= KEEP_EVERY || !a->alone[layer]);
 
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && !kv_in_place(a->kv, layer, device); i++) {
         const struct span *s = &spans[i];
 
         if (keep)
@@ -394,13 +417,15 @@ int audit_attention(struct audit *a, int device, const struct attention_job *j)
                               .input = j->x,
                               .input_bytes = n * sizeof *j->x};
     uint64_t start = clock_now();
-    int rc = cpu_attention(a, j);
+    int rc = keep_rows(a, device, j->layer, j->spans, j->n_spans);
 
+    if (rc == 0)
+        rc = cpu_attention(a, j);
     if (rc == 0)
         rc = compare(a, &s, j->y, a->y, n);
     if (rc == 0)
         rc = compare_state(a, &s, j->spans, j->n_spans);
-    settle(a, j->layer, j->spans, j->n_spans, rc == 0);
+    settle(a, device, j->layer, j->spans, j->n_spans, rc == 0);
     return done(a, device, start, rc);
 }
 
@@ -528,7 +553,8 @@ int audit_layer(struct audit *a, int device, const struct layers_job *j, const f
     own.experts = a->experts;
     own.weights = a->weights;
     memcpy(a->y, x_before, n * sizeof *x_before);
-    rc = finish(a, 0, cpu->ops->layers(cpu->device, &own, NULL));
+    if ((rc = keep_rows(a, device, j->first, j->spans, j->n_spans)) == 0)
+        rc = finish(a, 0, cpu->ops->layers(cpu->device, &own, NULL));
     if (rc == 0)
         rc = compare_state(a, &s, j->spans, j->n_spans);
     state_differs = rc == 1;
@@ -541,7 +567,7 @@ int audit_layer(struct audit *a, int device, const struct layers_job *j, const f
     }
     if (rc == 1 && !state_differs)
         attention_differs(a, &attention, j, x_before, device_y); /* then that is described */
-    settle(a, j->first, j->spans, j->n_spans, rc == 0);
+    settle(a, device, j->first, j->spans, j->n_spans, rc == 0);
     return done(a, device, start, rc);
 }
 

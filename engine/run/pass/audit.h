@@ -33,7 +33,7 @@ struct audit {
     int *experts;
     /* experts: some entries at a time, their inputs (normed, entries, hidden), and outputs */
     float *h, *out;
-    void *rows[2]; /* of the device, of the CPU: some of a layer, or its state */
+    void *rows[2]; /* of the device, max_rows; of the CPU, one: of a layer, or its state */
     size_t rows_bytes;
     char found[DEVICE_WHY]; /* the newest difference */
 };

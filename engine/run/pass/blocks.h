@@ -9,6 +9,9 @@
 
 /* Most normed rows per token for any layer's experts. */
 int blocks_normed_rows(const struct hparams *hp);
+/* See forward.next: layers whose rows of this pass are all there. None of the devices concerned has
+ * a job in flight. */
+void blocks_hand_over(struct forward *f, int first, int last);
 /* Copies the rows of a layer before those of this pass to a device. If no device has them any more
  * they are recomputed. */
 int blocks_kv_ensure(struct forward *f, int layer, int device, struct error *e);

@@ -1192,8 +1192,7 @@ void forward_hand_over(struct forward *f, const struct plan *next)
         f->handover_ns = f->handover_bytes = 0;
 }
 
-/* See forward.next. */
-static void hand_over(struct forward *f, int first, int last)
+void blocks_hand_over(struct forward *f, int first, int last)
 {
     uint64_t start = clock_now();
     struct error ignored;
@@ -1221,8 +1220,7 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
     rows = f->rows;
     if (rc == 0 && (split = microbatch_count(f)) > 1) {
         layer = hp->n_layers;
-        if ((rc = microbatch_layers(f, split, e)) == 0 && f->next)
-            hand_over(f, 0, layer);
+        rc = microbatch_layers(f, split, e);
     }
     while (layer < hp->n_layers && rc == 0) {
         int last = layer + 1, fused = rows == 1           ? hp->n_layers
@@ -1261,7 +1259,7 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
         if (rc == 0)
             tapped(f, TAP_AFTER, last - 1);
         if (rc == 0 && f->next)
-            hand_over(f, layer, last);
+            blocks_hand_over(f, layer, last);
         layer = last;
     }
     mem_guard_disarm();

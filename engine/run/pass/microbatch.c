@@ -30,6 +30,7 @@ struct pipeline {
         enum { MIXER, EXPERTS, LAYERS } kind;
         uint64_t start, given, busy; /* ns; the device's kernels until then */
     } flight[DEVICE_MAX];
+    int handed; /* layers whose rows are where the next pass needs them */
     int failed; /* the device whose job failed; 0: none */
     const char *what;
 };
@@ -451,6 +452,20 @@ static int look(struct pipeline *p, bool wait, struct error *e)
     return wait && oldest ? collect(p, oldest, e) : 0;
 }
 
+/* Layers whose rows are complete go to the plan of tokens while others are computed, where neither
+ * device has a job: its failure would be taken for the copy's. */
+static void hand_over(struct pipeline *p)
+{
+    struct forward *f = p->pass;
+    int l;
+
+    while (f->next && (l = p->handed) < p->group[p->n - 1].mixed &&
+           !p->flight[f->plan->attention[l]].group && !p->flight[f->next->attention[l]].group) {
+        blocks_hand_over(f, l, l + 1);
+        p->handed++;
+    }
+}
+
 static int before_layer(struct pipeline *p, const struct group *g, struct error *e)
 {
     const struct forward_hooks *h = &p->pass->hooks;
@@ -503,6 +518,7 @@ int microbatch_layers(struct forward *f, int n, struct error *e)
 
         if ((rc = look(&p, false, e)) < 0)
             break;
+        hand_over(&p);
         if (!(g = choose(&p)))
             rc = look(&p, true, e);
         else if ((rc = before_layer(&p, g, e)) == 0)
@@ -510,6 +526,7 @@ int microbatch_layers(struct forward *f, int n, struct error *e)
     }
     if (rc < 0)
         return give_up(&p, rc, e);
+    hand_over(&p); /* no job is in flight */
     join_choices(&p, f->experts, f->out);
     join_choices(&p, f->weights, f->out);
     return 0;

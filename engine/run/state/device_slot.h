@@ -16,6 +16,7 @@ struct device_slot {
     const struct device_ops *ops;
     struct device *device;
     struct device_info info;
+    bool in_place; /* it uses the CPU's rows (device_ops.state_in_place) */
     int failures;
     bool lost; /* failed twice, or computed wrongly: gets no more jobs */
     struct device_health health;

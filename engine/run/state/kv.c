@@ -85,12 +85,25 @@ void kv_close(struct kv *kv, int session)
     kv->held[session] = NULL;
 }
 
+bool kv_in_place(const struct kv *kv, int layer, int device)
+{
+    const struct kv_layer *k = &kv->layers[layer];
+
+    return kv->slots[device].in_place && k->row_bytes && !k->fixed_bytes && !k->ring;
+}
+
+/* The device whose rows it uses. */
+static int owner_of(const struct kv *kv, int layer, int device)
+{
+    return kv_in_place(kv, layer, device) ? 0 : device;
+}
+
 static struct kv_held *held_at(const struct kv *kv, int session, int layer, int device)
 {
     assert(session >= 0 && session < kv->n_sessions && kv->held[session]);
     assert(layer >= 0 && layer < kv->n_layers);
     assert(device >= 0 && device < DEVICE_MAX);
-    return &kv->held[session][device * kv->n_layers + layer];
+    return &kv->held[session][owner_of(kv, layer, device) * kv->n_layers + layer];
 }
 
 int kv_valid(const struct kv *kv, int session, int layer, int device)
@@ -233,6 +246,8 @@ void kv_forget(struct kv *kv, int session, int layer, int device)
     const struct device_slot *s = &kv->slots[device];
     bool any = false;
 
+    if (device && kv_in_place(kv, layer, device))
+        return;
     *held_at(kv, session, layer, device) = (struct kv_held){0};
     for (int l = 0; l < kv->n_layers; l++)
         any = any || (kv->layers[l].row_bytes && kv_valid(kv, session, l, device) > 0);
@@ -261,8 +276,9 @@ int kv_share(struct kv *kv, int from, int to, int n)
         return 0;
     for (int d = 0; d < DEVICE_MAX; d++)
         for (int l = 0; l < kv->n_layers; l++)
-            *held_at(kv, to, l, d) = d ? (struct kv_held){0}
-                                       : (struct kv_held){held_at(kv, from, l, 0)->begin, n, 0};
+            if (!d || !kv_in_place(kv, l, d))
+                *held_at(kv, to, l, d) = d ? (struct kv_held){0}
+                                           : (struct kv_held){held_at(kv, from, l, 0)->begin, n, 0};
     return n;
 }
 
@@ -278,6 +294,8 @@ void kv_failed(struct kv *kv, int session, int layer, int device, int end)
 
 void kv_dropped(struct kv *kv, int layer, int device)
 {
+    if (kv_in_place(kv, layer, device))
+        return;
     for (int s = 0; s < kv->n_sessions; s++)
         if (kv->held[s])
             *held_at(kv, s, layer, device) = (struct kv_held){0};
@@ -387,8 +405,8 @@ static int source_of(const struct kv *kv, int session, int layer, int device)
     for (int d = 0; d < DEVICE_MAX; d++) {
         const struct kv_held *h = held_at(kv, session, layer, d);
 
-        if (d != device && kv->slots[d].device && h->begin <= end && h->end > end &&
-            (source < 0 || h->end > kv_valid(kv, session, layer, source)))
+        if (owner_of(kv, layer, d) == d && d != device && kv->slots[d].device && h->begin <= end &&
+            h->end > end && (source < 0 || h->end > kv_valid(kv, session, layer, source)))
             source = d;
     }
     return source;
@@ -409,9 +427,10 @@ static int next_source(struct kv *kv, int session, int layer, int device, int po
     return source;
 }
 
-int kv_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t max_bytes,
+int kv_step(struct kv *kv, int session, int layer, int to, int pos, uint64_t max_bytes,
             uint64_t *spent, struct error *e)
 {
+    int device = owner_of(kv, layer, to);
     struct kv_held *have = held_at(kv, session, layer, device);
     size_t row = kv->layers[layer].row_bytes;
     uint64_t budget = row && max_bytes / row > 0 ? max_bytes / row : 1;

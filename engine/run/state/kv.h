@@ -17,6 +17,7 @@
 
 struct device_slot;
 
+/* Rows that a device uses in place are the CPU's: what is there is said of both at once. */
 struct kv {
     struct device_slot *slots; /* the engine's, DEVICE_MAX */
     int n_layers;
@@ -68,6 +69,8 @@ int kv_copy_write(struct kv *kv, int session, int layer, int pos, const void *fr
 int kv_rows_read(struct kv *kv, int session, int layer, int pos, int n, void *to, struct error *e);
 int kv_rows_write(struct kv *kv, int session, int layer, int pos, int n, const void *from,
                   struct error *e);
+/* Whether a device's rows of a layer are the CPU's, in place. */
+bool kv_in_place(const struct kv *kv, int layer, int device);
 /* Truncates the session at pos: later rows and state are void everywhere. */
 void kv_cut(struct kv *kv, int session, int pos);
 /* Returns the memory of rows of closed and truncated sessions to the system; bytes. */

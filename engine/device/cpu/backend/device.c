@@ -951,6 +951,22 @@ static void cpu_state_close(struct device *device, int session)
     kv_state_close((struct cpu_device *)device, session);
 }
 
+static void cpu_state_memory(const struct device *device, struct state_memory *out)
+{
+    kv_state_memory((const struct cpu_device *)device, out);
+}
+
+static size_t cpu_state_at(const struct device *device, int layer)
+{
+    return layout_of((const struct cpu_device *)device, layer)->at;
+}
+
+static uint8_t *const *cpu_state_pages(struct device *device, int session, int pos, int end,
+                                       struct error *e)
+{
+    return kv_state_pages((struct cpu_device *)device, session, pos, end, e);
+}
+
 static int cpu_state_share(struct device *device, int from, int to, int n)
 {
     return kv_state_share((struct cpu_device *)device, from, to, n);
@@ -1021,6 +1037,9 @@ const struct device_ops cpu_device_ops = {
     .state_close = cpu_state_close,
     .state_types = cpu_state_types,
     .state_share = cpu_state_share,
+    .state_memory = cpu_state_memory,
+    .state_at = cpu_state_at,
+    .state_pages = cpu_state_pages,
     .state_cut = cpu_state_cut,
     .state_trim = cpu_state_trim,
     .supports = cpu_supports,

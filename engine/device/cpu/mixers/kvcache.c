@@ -12,11 +12,14 @@
 #include <assert.h>
 #include <string.h>
 
+#define SYSTEM_PAGE ((size_t)4096)
+#define HUGE_PAGE ((size_t)2 << 20)
+
 int kv_layout(struct cpu_device *d, struct error *e)
 {
     const struct hparams *hp = &d->model->hp;
     const struct state_config room = {d->kv_k, d->kv_v, d->context, d->max_rows};
-    size_t tokens = ((size_t)d->context + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
+    size_t tokens = ((size_t)d->context + NUM_LANES - 1) / NUM_LANES * NUM_LANES, unit;
 
     tokens = tokens < NUM_CHUNK ? tokens : NUM_CHUNK;
     if (state_not_blocks(hp, d->kv_k, d->kv_v))
@@ -54,6 +57,8 @@ int kv_layout(struct cpu_device *d, struct error *e)
     if (!d->page_bytes)
         d->page_bytes = NUM_LANES; /* no layer keeps all rows */
     d->kv_bytes = d->page_bytes * (size_t)d->chunks_max;
+    unit = d->kv_bytes < HUGE_PAGE ? SYSTEM_PAGE : HUGE_PAGE;
+    d->segment_bytes = (d->kv_bytes + unit - 1) / unit * unit;
     return 0;
 }
 

@@ -38,6 +38,33 @@ static void give_page(struct cpu_device *d, uint8_t *page)
         p->free[p->n_free++] = page;
 }
 
+/* Memory for segment n: behind the others, so that devices may use all of them in place. */
+static uint8_t *take_segment(struct cpu_device *d, int n)
+{
+    struct kv_pool *p = &d->pool_kv;
+
+    if (!n && !p->memory)
+        p->memory = mem_reserve(SEGMENTS_MOST * d->segment_bytes);
+    if (p->memory && n < SEGMENTS_MOST) {
+        uint8_t *at = p->memory + (size_t)n * d->segment_bytes;
+
+        return mem_reserve_use(at, d->segment_bytes) ? at : NULL;
+    }
+    p->apart = true;
+    return mem_pages(d->segment_bytes);
+}
+
+static void release_segments(struct cpu_device *d)
+{
+    struct kv_pool *p = &d->pool_kv;
+    int within = !p->memory ? 0 : p->n_segments < SEGMENTS_MOST ? p->n_segments : SEGMENTS_MOST;
+
+    for (int i = within; i < p->n_segments; i++)
+        mem_pages_free(p->segments[i], d->segment_bytes);
+    mem_reserve_free(p->memory, SEGMENTS_MOST * d->segment_bytes,
+                     (size_t)within * d->segment_bytes);
+}
+
 /* Adds the pages of one more session. */
 static int add_segment(struct cpu_device *d, struct error *e)
 {
@@ -45,7 +72,7 @@ static int add_segment(struct cpu_device *d, struct error *e)
     size_t pages = (size_t)d->chunks_max, n = (size_t)p->n_segments + 1;
 
     if (!MEM_FIT(p->segments, n) || !MEM_FIT(p->of, n * pages) || !MEM_FIT(p->free, n * pages) ||
-        !(p->segments[n - 1] = mem_pages(d->kv_bytes)))
+        !(p->segments[n - 1] = take_segment(d, (int)n - 1)))
         return error_set(
             e, ERR_MEMORY,
             "no memory for a key/value cache of %d tokens (%.1f MiB); use a smaller context (-c)",
@@ -114,8 +141,7 @@ void kv_pool_release(struct cpu_device *d)
         fixed_close(d, &p->states[i]);
         mem_free(p->states[i].pages);
     }
-    for (int i = 0; i < p->n_segments; i++)
-        mem_pages_free(p->segments[i], d->kv_bytes);
+    release_segments(d);
     mem_free(p->states);
     mem_free(p->segments);
     mem_free(p->free);
@@ -174,6 +200,22 @@ const struct kv_state *kv_state_reserve(struct cpu_device *d, int session, int p
         s->pages[from] = take_page(d);
     s->reach = s->reach > end ? s->reach : end;
     return s;
+}
+
+uint8_t *const *kv_state_pages(struct cpu_device *d, int session, int pos, int end, struct error *e)
+{
+    const struct kv_state *s = kv_state_reserve(d, session, pos, end, e);
+
+    return s ? s->pages : NULL;
+}
+
+void kv_state_memory(const struct cpu_device *d, struct state_memory *out)
+{
+    const struct kv_pool *p = &d->pool_kv;
+
+    *out = (struct state_memory){.at = p->apart ? NULL : p->memory,
+                                 .bytes = (size_t)p->n_segments * d->segment_bytes,
+                                 .tokens = (int)d->page_tokens};
 }
 
 int kv_state_share(struct cpu_device *d, int from, int to, int n)
