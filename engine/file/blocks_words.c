@@ -188,12 +188,13 @@ static void tq1_0(const uint8_t *words, int j, struct block_fields *out)
     }
 }
 
-static void nvfp4(const uint8_t *words, int j, struct block_fields *out)
+/* d: of the superblock */
+static void nvfp4(const uint8_t *words, int j, float d, struct block_fields *out)
 {
     for (int h = 0; h < 2; h++) {
         const uint8_t *q = words + 4 + 16 * j + 8 * h;
 
-        out->d[h] = num_from_ue4m3_half(words[2 * j + h]);
+        out->d[h] = d * num_from_ue4m3_half(words[2 * j + h]);
         for (int i = 0; i < 16; i++)
             out->value[16 * h + i] = blocks_values[2][i < 8 ? q[i] & 15 : q[i - 8] >> 4];
     }
@@ -375,7 +376,8 @@ void blocks_words(enum dtype type, const uint8_t *words, int j, struct block_fie
     case DTYPE_IQ1_M: iq1_m(words, j, out); break;
     case DTYPE_TQ1_0: tq1_0(words, j, out); break;
     case DTYPE_TQ2_0: two_bits(words, 0, j, 1, out->value); break;
-    case DTYPE_NVFP4: nvfp4(words, j, out); break;
+    case DTYPE_NVFP4: nvfp4(words, j, 1.0f, out); break;
+    case DTYPE_NVFP4_S: nvfp4(words, j, out->d[0], out); break;
     case DTYPE_Q1_0: q1_0(words, j, out); break;
     case DTYPE_Q2_0: q2_0(words, j, out); break;
     case DTYPE_IQ2_K: iq2_k(words, j, out); break;

@@ -9,6 +9,13 @@
 #define DOWN(x, n) ((x) >> (uvec)(n))
 #define FIELD(x, from, n) (DOWN(x, from) & (uvec)((1u << (n)) - 1u))
 #define EACH_BYTE(b) (uvec)((b)*0x01010101u)
+/* F32 scales, which lie like two halves */
+#define LOAD_SINGLES(head) AS_FLOAT(LOAD_SHORTS(head) | LOAD_SHORTS(head + 2 * WIDTH) << WORD(16))
+#if defined(TYPE_nvfp4) || defined(TYPE_nvfp4_s)
+#define NVFP4 1
+#else
+#define NVFP4 0
+#endif
 
 /* Bytes and halves of words, by index, as words of each row. */
 static inline uvec byte_at(__global const uchar *words, int k, int lane)
@@ -353,7 +360,7 @@ static inline uvec code_word(__global const uchar *words, int j, int k, int lane
     return uneven_word(words, j, k, lane);
 #elif defined(TYPE_q2_0)
     return DOWN(LOAD_WORDS(words, 2 * j + k / 4), k % 4 * 2) & EACH_BYTE(3u);
-#elif defined(TYPE_nvfp4) /* of a half's eight bytes the low nibbles, then the high ones */
+#elif NVFP4 /* of a half's eight bytes the low nibbles, then the high ones */
     uvec x = LOAD_WORDS(words, 1 + 4 * j + k / 4 * 2 + k % 2);
 
     return looked_up_word(DOWN(x, k / 2 % 2 * 4) & EACH_BYTE(15u));
@@ -417,12 +424,11 @@ static inline vec block_scale(__global const uchar *head, int j, int lane)
     return f16_to_vec(FIELD(a, 12, 4) | (DOWN(a, 24) & WORD(0xf0)) | (DOWN(b, 4) & WORD(0xf00)) |
                       (DOWN(b, 16) & WORD(0xf000))) *
            (vec)(0.125f);
-#elif defined(TYPE_iq4_ks) || defined(TYPE_iq5_ks) /* an F32 number like two halves */
-    return AS_FLOAT(LOAD_SHORTS(head) | LOAD_SHORTS(head + 2 * WIDTH) << WORD(16)) *
-           uneven_block_factor(words, j, lane);
+#elif defined(TYPE_iq4_ks) || defined(TYPE_iq5_ks)
+    return LOAD_SINGLES(head) * uneven_block_factor(words, j, lane);
 #elif UNEVEN == 2
     return LOAD_SCALES(head) * uneven_block_factor(words, j, lane);
-#elif defined(TYPE_nvfp4) || UNEVEN
+#elif NVFP4 || UNEVEN
     return (vec)(1.0f); /* its halves have their own */
 #else
     return LOAD_SCALES(head);
@@ -430,7 +436,7 @@ static inline vec block_scale(__global const uchar *head, int j, int lane)
 }
 
 #if HALVES
-#ifdef TYPE_nvfp4
+#if NVFP4
 /* A byte as unsigned E4M3, halved, because codes are doubled. */
 static inline vec e4m3_half(uvec x)
 {
@@ -464,9 +470,13 @@ static inline void half_scales(__global const uchar *head, int j, int lane, vec 
 #elif UNEVEN == 1
     *first = LOAD_SCALES(head) * uneven_factor(words, j, 0, lane);
     *second = LOAD_SCALES(head) * uneven_factor(words, j, 1, lane);
-#elif defined(TYPE_nvfp4)
+#elif NVFP4
     *first = e4m3_half(byte_at(words, 2 * j, lane));
     *second = e4m3_half(byte_at(words, 2 * j + 1, lane));
+#ifdef TYPE_nvfp4_s
+    *first = LOAD_SINGLES(head) * *first;
+    *second = LOAD_SINGLES(head) * *second;
+#endif
 #else
 #ifdef TYPE_iq2_xs
     uvec x = byte_at(words, 64 + j, lane);
