@@ -249,6 +249,15 @@ INLINE vi vi_times16(vi a, vi b)
 {
     return _mm256_mullo_epi16(a, b);
 }
+/* Lanes, times a constant; the sum of the bytes (of at most 63) of each. */
+INLINE vi vi_times32(vi a, uint32_t by)
+{
+    return _mm256_mullo_epi32(a, _mm256_set1_epi32((int)by));
+}
+INLINE vi vi_byte_sums(vi x)
+{
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(x, _mm256_set1_epi8(1)), _mm256_set1_epi16(1));
+}
 INLINE vi vi_set1_pair(int x)
 {
     return _mm256_set1_epi16((short)x);

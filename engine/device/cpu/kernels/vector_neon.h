@@ -330,6 +330,17 @@ INLINE vi vi_times16(vi a, vi b)
     return (vi){(int32x4_t)((uint16x8_t)a.a * (uint16x8_t)b.a),
                 (int32x4_t)((uint16x8_t)a.b * (uint16x8_t)b.b)};
 }
+/* Lanes, times a constant; the sum of the bytes (of at most 63) of each. */
+INLINE vi vi_times32(vi a, uint32_t by)
+{
+    return (vi){vreinterpretq_s32_u32(vmulq_n_u32(vreinterpretq_u32_s32(a.a), by)),
+                vreinterpretq_s32_u32(vmulq_n_u32(vreinterpretq_u32_s32(a.b), by))};
+}
+INLINE vi vi_byte_sums(vi x)
+{
+    return (vi){vreinterpretq_s32_u32(vpaddlq_u16(vpaddlq_u8(vreinterpretq_u8_s32(x.a)))),
+                vreinterpretq_s32_u32(vpaddlq_u16(vpaddlq_u8(vreinterpretq_u8_s32(x.b))))};
+}
 /* Lanes as two numbers of 16 bits: differences; the low one of each of two; the sum of products. */
 INLINE vi vi_sub16(vi a, vi b)
 {
