@@ -1,7 +1,7 @@
 /* Repacked matrices of ik_llama.cpp's GGUF files (types _R4 and _R8): four or eight rows lie
- * interleaved, four columns of each side by side. Read back as superblocks of the plain formats, the same bits in
- * their places (iqk_quantize.cpp there: dequantize_row_iq4_k_r4 and the others). IQ4_KS and IQ5_KS
- * have the four rows' scales first. Pure functions: any thread. */
+ * interleaved, four columns of each side by side. Read back as superblocks of the plain formats,
+ * the same bits in their places (iqk_quantize.cpp there: dequantize_row_iq4_k_r4 and the others).
+ * IQ4_KS and IQ5_KS have the four rows' scales first. Pure functions: any thread. */
 #ifndef ENGINE_FILE_ROW_GROUPS_H
 #define ENGINE_FILE_ROW_GROUPS_H
 

@@ -301,106 +301,6 @@ static inline uvec uneven_word(__global const uchar *words, int j, int k, int la
     return uneven_values(x) + more * EACH_BYTE(UNEVEN_STEP);
 }
 
-#if defined(TYPE_iq1_kt) || defined(TYPE_iq2_kt) || defined(TYPE_iq3_kt) || defined(TYPE_iq4_kt)
-#define TRELLIS 1
-/* The number of group g of eight columns (of IQ4_KT: of four) in block j. */
-static inline uvec trellis_number(__global const uchar *words, int j, int g, int lane)
-{
-#if defined(TYPE_iq1_kt)
-    return (byte_at(words, 8 + 4 * j + g, lane) |
-            FIELD(LOAD_WORDS(words, 10 + j % 4), 8 * g + j / 4 * 4, 4) << WORD(8) |
-            FIELD(LOAD_WORDS(words, j / 4), j % 4 * 8 + 4 + g, 1) << WORD(12)) +
-           WORD(4096);
-#elif defined(TYPE_iq4_kt)
-    uvec head = LOAD_WORDS(words, j);
-    int k = 8 * j + g;
-
-    return (byte_at(words, 32 + k, lane) |
-            FIELD(LOAD_WORDS(words, 24 + k % 32 / 4), k % 4 * 8 + k / 32 * 4, 4) << WORD(8) |
-            FIELD(head, 8 + 3 * g, 3) << WORD(12)) +
-           WORD(4096) + ((head & WORD(1)) << WORD(15));
-#else
-    return half_at(words, 2 + 4 * j + g, lane) + WORD(4096);
-#endif
-}
-
-/* Word k of block j: engine/file/blocks_words.c, put_trellis. */
-static inline uvec trellis_word(__global const uchar *words, int j, int k, int lane)
-{
-#ifdef TYPE_iq4_kt
-    uvec x = trellis_number(words, j, k, lane), out = WORD(0);
-#else
-    uvec x = trellis_number(words, j, k / 2, lane), out = WORD(0);
-
-    if (k % 2)
-        x = x * WORD(0xe50c7d11u);
-#endif
-#ifdef TYPE_iq3_kt
-    uvec minus = DOWN(LOAD_WORDS(words, 17 + k), j) & EACH_BYTE(1u);
-#endif
-
-    for (int i = 0; i < 4; i++) {
-        uvec s;
-
-        x = x * WORD(0xcbac1fedu);
-        s = x & WORD(0x3f3f3f3fu);
-        s = (s * WORD(0x01010101u)) >> WORD(24);
-#ifdef TYPE_iq3_kt /* its distance from 126, with a sign */
-        s = WORD(2) + max(s, WORD(252) - s);
-        s = s + (WORD(256) - s - s) * FIELD(minus, 8 * i, 1);
-#else
-        s = s + WORD(2);
-#endif
-        out = out | s << WORD(8 * i);
-    }
-    return out;
-}
-#else
-#define TRELLIS 0
-#endif
-
-#ifdef TYPE_iq2_kl
-/* Word k of block j: two codes of five bits, which number the values of two columns each. */
-static inline uvec pair_word(__global const uchar *words, int j, int k, int lane)
-{
-    uvec x = DOWN(LOAD_WORDS(words, 1 + j / 2 * 4 + k / 2), j % 2 * 4 + k % 2 * 16) & WORD(0xf0f),
-         more = DOWN(LOAD_WORDS(words, 17 + k / 2), j + k % 2 * 16) & WORD(0x101), out = WORD(0);
-
-    for (int i = 0; i < 2; i++) {
-        uvec c = FIELD(x, 8 * i, 4), m = WORD(0) - FIELD(more, 8 * i, 1);
-        uvec a = looked_up(c), b = looked_up_in(c, TABLE8, TABLE9, TABLE10, TABLE11);
-
-        a = a ^ ((a ^ looked_up_in(c, TABLE4, TABLE5, TABLE6, TABLE7)) & m);
-        b = b ^ ((b ^ looked_up_in(c, TABLE12, TABLE13, TABLE14, TABLE15)) & m);
-        out = out | (a | b << WORD(8)) << WORD(16 * i);
-    }
-    return out;
-}
-#endif
-
-#if TRELLIS || defined(TYPE_iq2_kl)
-/* A block's factor. */
-static inline vec trellis_factor(__global const uchar *words, int j, int lane)
-{
-    uvec x = FIELD(LOAD_WORDS(words, 0), j % 4 * 8 + j / 4 * 4, 4);
-
-#if defined(TYPE_iq2_kl)
-    __global const uchar *head = words - HEAD * WIDTH;
-
-    return TO_FLOAT(x | FIELD(LOAD_SHORTS(head + 2 * WIDTH), 2 * j, 2) << WORD(4)) - (vec)(32.0f);
-#elif defined(TYPE_iq4_kt)
-    return TO_FLOAT(FIELD(LOAD_WORDS(words, j), 1, 7)) - (vec)(64.0f);
-#elif defined(TYPE_iq3_kt)
-    return TO_FLOAT(x);
-#else
-#ifdef TYPE_iq1_kt
-    x = byte_at(words, j, lane) & WORD(15);
-#endif
-    return TO_FLOAT(looked_up(x)) - (vec)(128.0f);
-#endif
-}
-#endif
-
 #if UNEVEN == 2
 /* A block's factor. */
 static inline vec uneven_block_factor(__global const uchar *words, int j, int lane)
@@ -441,6 +341,106 @@ static inline vec uneven_factor(__global const uchar *words, int j, int h, int l
 #endif
 }
 #endif
+#endif
+
+#if defined(TYPE_iq1_kt) || defined(TYPE_iq2_kt) || defined(TYPE_iq3_kt) || defined(TYPE_iq4_kt)
+#define TRELLIS 1
+/* The number of group g of eight columns (of IQ4_KT: of four) in block j. */
+static inline uvec trellis_number(__global const uchar *words, int j, int g, int lane)
+{
+#if defined(TYPE_iq1_kt)
+    return (byte_at(words, 8 + 4 * j + g, lane) |
+            FIELD(LOAD_WORDS(words, 10 + j % 4), 8 * g + j / 4 * 4, 4) << WORD(8) |
+            FIELD(LOAD_WORDS(words, j / 4), j % 4 * 8 + 4 + g, 1) << WORD(12)) +
+           WORD(4096);
+#elif defined(TYPE_iq4_kt)
+    uvec head = LOAD_WORDS(words, j);
+    int k = 8 * j + g;
+
+    return (byte_at(words, 32 + k, lane) |
+            FIELD(LOAD_WORDS(words, 24 + k % 32 / 4), k % 4 * 8 + k / 32 * 4, 4) << WORD(8) |
+            FIELD(head, 8 + 3 * g, 3) << WORD(12)) +
+           WORD(4096) + ((head & WORD(1)) << WORD(15));
+#else
+    return half_at(words, 2 + 4 * j + g, lane) + WORD(4096);
+#endif
+}
+
+/* Word k of block j: engine/file/blocks_words.c, put_trellis. */
+static inline uvec trellis_word(__global const uchar *words, int j, int k, int lane)
+{
+#ifdef TYPE_iq4_kt
+    uvec x = trellis_number(words, j, k, lane), out = WORD(0);
+#else
+    uvec x = trellis_number(words, j, k / 2, lane), out = WORD(0);
+
+    if (k % 2)
+        x = x * WORD(0xe50c7d11);
+#endif
+#ifdef TYPE_iq3_kt
+    uvec minus = DOWN(LOAD_WORDS(words, 17 + k), j) & EACH_BYTE(1u);
+#endif
+
+    for (int i = 0; i < 4; i++) {
+        uvec s;
+
+        x = x * WORD(0xcbac1fed);
+        s = x & WORD(0x3f3f3f3f);
+        s = (s * WORD(0x01010101)) >> WORD(24);
+#ifdef TYPE_iq3_kt /* its distance from 126, with a sign */
+        s = WORD(2) + max(s, WORD(252) - s);
+        s = s + (WORD(256) - s - s) * FIELD(minus, 8 * i, 1);
+#else
+        s = s + WORD(2);
+#endif
+        out = out | s << (uvec)(uint)(8 * i);
+    }
+    return out;
+}
+#else
+#define TRELLIS 0
+#endif
+
+#ifdef TYPE_iq2_kl
+/* Word k of block j: two codes of five bits, which number the values of two columns each. */
+static inline uvec pair_word(__global const uchar *words, int j, int k, int lane)
+{
+    uvec x = DOWN(LOAD_WORDS(words, 1 + j / 2 * 4 + k / 2), j % 2 * 4 + k % 2 * 16) & WORD(0xf0f),
+         more = DOWN(LOAD_WORDS(words, 17 + k / 2), j + k % 2 * 16) & WORD(0x101), out = WORD(0);
+
+    for (int i = 0; i < 2; i++) {
+        uvec c = FIELD(x, 8 * i, 4), m = WORD(0) - FIELD(more, 8 * i, 1);
+        uvec a = looked_up(c), b = looked_up_in(c, TABLE8, TABLE9, TABLE10, TABLE11);
+
+        a = a ^ ((a ^ looked_up_in(c, TABLE4, TABLE5, TABLE6, TABLE7)) & m);
+        b = b ^ ((b ^ looked_up_in(c, TABLE12, TABLE13, TABLE14, TABLE15)) & m);
+        out = out | (a | b << WORD(8)) << (uvec)(uint)(16 * i);
+    }
+    return out;
+}
+#endif
+
+#if TRELLIS || defined(TYPE_iq2_kl)
+/* A block's factor. */
+static inline vec trellis_factor(__global const uchar *words, int j, int lane)
+{
+    uvec x = FIELD(LOAD_WORDS(words, 0), j % 4 * 8 + j / 4 * 4, 4);
+
+#if defined(TYPE_iq2_kl)
+    __global const uchar *head = words - HEAD * WIDTH;
+
+    return TO_FLOAT(x | FIELD(LOAD_SHORTS(head + 2 * WIDTH), 2 * j, 2) << WORD(4)) - (vec)(32.0f);
+#elif defined(TYPE_iq4_kt)
+    return TO_FLOAT(FIELD(LOAD_WORDS(words, j), 1, 7)) - (vec)(64.0f);
+#elif defined(TYPE_iq3_kt)
+    return TO_FLOAT(x);
+#else
+#ifdef TYPE_iq1_kt
+    x = byte_at(words, j, lane) & WORD(15);
+#endif
+    return TO_FLOAT(looked_up(x)) - (vec)(128.0f);
+#endif
+}
 #endif
 
 /* Word k of block j: four codes as unsigned bytes. */
