@@ -13,6 +13,7 @@
 
 #define ROWS 37 /* two groups of 16 and a ragged one */
 #define COLS_MAX (256 * 9)
+#define ROW_MAX (COLS_MAX / 16 * 17) /* bytes */
 
 static const enum dtype types[] = {
 #define FORMAT(id, ...) DTYPE_##id,
@@ -100,7 +101,7 @@ static void same(const char *set, enum dtype type, const float *got, const float
 START_TEST(dots)
 {
     enum dtype type = types[_i];
-    static uint8_t rows[ROWS * COLS_MAX], packed[48 * COLS_MAX];
+    static uint8_t rows[ROWS * ROW_MAX], packed[48 * ROW_MAX + 1];
     static struct act_block panel[COLS_MAX / 32 * KERNEL_TILE];
     static float want[KERNEL_TILE * 20], got[KERNEL_TILE * 20];
 
@@ -144,7 +145,7 @@ END_TEST
 START_TEST(means_what_it_says)
 {
     enum dtype type = types[_i];
-    static uint8_t rows[ROWS * COLS_MAX], packed[48 * COLS_MAX];
+    static uint8_t rows[ROWS * ROW_MAX], packed[48 * ROW_MAX + 1];
     static struct act_block panel[COLS_MAX / 32];
     float w[COLS_MAX], out[16];
     int cols = 1024;

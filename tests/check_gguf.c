@@ -6,6 +6,7 @@
 #include "tests/build_file.h"
 #include "tests/support.h"
 
+#include <math.h>
 #include <unistd.h>
 
 static char path[512];
@@ -400,10 +401,28 @@ START_TEST(rows_with_a_scale)
         uint32_t gguf;
         enum dtype shown;
         int64_t cols;
-    } files[] = {
-        {"rows/iq4_kss", 146, DTYPE_IQ4_KS, 512},   {"rows/iq2_ks", 145, DTYPE_IQ2_KS, 512},
-        {"dequant/iq2_ks", 145, DTYPE_IQ2_KS, 256}, {"dequant/iq3_ks", 156, DTYPE_IQ3_KS, 256},
-        {"dequant/iq4_ks", 144, DTYPE_IQ4_KS, 256}, {"dequant/iq5_ks", 152, DTYPE_IQ5_KS, 256}};
+    } files[] = {{"rows/iq4_kss", 146, DTYPE_IQ4_KS, 512},
+                 {"rows/iq2_ks", 145, DTYPE_IQ2_KS, 512},
+                 {"dequant/iq2_ks", 145, DTYPE_IQ2_KS, 256},
+                 {"dequant/iq3_ks", 156, DTYPE_IQ3_KS, 256},
+                 {"dequant/iq4_ks", 144, DTYPE_IQ4_KS, 256},
+                 {"dequant/iq5_ks", 152, DTYPE_IQ5_KS, 256},
+                 {"dequant/iq2_kl", 157, DTYPE_IQ2_KL, 256},
+                 {"dequant/iq1_kt", 158, DTYPE_IQ1_KT, 256},
+                 {"dequant/iq2_kt", 153, DTYPE_IQ2_KT, 256},
+                 {"rows/iq3_kt", 154, DTYPE_IQ3_KT, 512},
+                 {"dequant/iq4_kt", 155, DTYPE_IQ4_KT, 256},
+                 {"rows/q8_kv", 151, DTYPE_Q8_KV, 256},
+                 /* and in groups */
+                 {"rows/q4_0_r8", 202, DTYPE_Q4_0, 64},
+                 {"rows/q8_0_r8", 208, DTYPE_Q8_0, 64},
+                 {"rows/q4_k_r4", 212, DTYPE_Q4_K, 256},
+                 {"rows/q5_k_r4", 213, DTYPE_Q5_K, 256},
+                 {"rows/q6_k_r4", 214, DTYPE_Q6_K, 256},
+                 {"rows/iq1_s_r4", 219, DTYPE_IQ1_S, 512},
+                 {"rows/iq4_nl_r4", 220, DTYPE_IQ4_NL, 64},
+                 {"rows/iq4_xs_r8", 223, DTYPE_IQ4_XS, 256},
+                 {"rows/mxfp4_r8", 353, DTYPE_MXFP4, 64}};
     static uint8_t rows[4096], packed[4096];
     static float want[2048], got[512];
     const uint64_t cols = (uint64_t)files[_i].cols;
@@ -445,6 +464,57 @@ START_TEST(rows_with_a_scale)
     refuse(&b, "rows.gguf", ERR_MODEL, "truncated");
     free(b.data);
     made_release(&m);
+}
+END_TEST
+
+/* NVFP4 with a factor beside it, as llama.cpp converts ModelOpt's folders: one, or one a matrix. */
+START_TEST(blocks_with_a_factor)
+{
+    const float factors[2] = {0.5f, -0.75f};
+    static uint8_t blocks[36 * 64], packed[40 * 64];
+    static float want[64 * 64], got[64];
+    const int64_t n = _i ? 2 : 1;
+    struct made_file m = {0};
+    struct weight_file *f;
+    const struct tensor_view *t;
+    struct error e = {0};
+    struct bytes b;
+    uint32_t head[2];
+    int64_t rows;
+    FILE *golden;
+
+    ck_assert_ptr_nonnull(golden = fopen(support_path("golden/dequant/nvfp4.bin"), "rb"));
+    ck_assert_uint_eq(fread(head, 4, 2, golden), 2);
+    ck_assert(head[1] == 36 && head[0] <= 64 && head[0] >= 4);
+    ck_assert_uint_eq(fread(blocks, 36, head[0], golden), head[0]);
+    ck_assert_uint_eq(fread(want, 4, head[0] * 64, golden), head[0] * 64);
+    fclose(golden);
+    rows = head[0] / n;
+    meta_string(&m, "general.architecture", "phimoe");
+    made_add(&m, "w.weight", DTYPE_NVFP4, _i ? n : rows, _i ? rows : 64, _i ? 64 : 0, blocks);
+    made_add(&m, "w.scale", DTYPE_F32, n, 0, 0, factors);
+    made_add(&m, "w.input_scale", DTYPE_F32, 1, 0, 0, factors);
+    made_add(&m, "a.scale", DTYPE_F32, 1, 0, 0, factors);
+    b = made_gguf(&m);
+    ck_assert_int_eq(save(&b, in_tmp("factor.gguf")), 0);
+    ck_assert_msg(weight_file_open(&f, path, false, &e) == 0, "%s", e.text);
+    ck_assert_uint_eq(weight_file_count(f), 2); /* another tensor's .scale stays one */
+    t = weight_file_find(f, "w.weight");
+    ck_assert(t->type == DTYPE_NVFP4_S && t->packed && !weight_file_find(f, "w.scale"));
+    for (int64_t r = 0; r < n * rows; r++) {
+        for (int c = 0; c < 64; c++)
+            want[64 * r + c] *= factors[r / rows];
+        packed_values(t, r, got);
+        for (int c = 0; c < 64; c++)
+            ck_assert_msg(fabsf(got[c] - want[64 * r + c]) <= 1e-7f * fabsf(got[c]), "%a, not %a",
+                          (double)got[c], (double)want[64 * r + c]);
+        packed_rows(t, r, 1, 1, packed);
+        row_to_f32(t->type, packed, 64, want + 64 * r);
+        ck_assert_mem_eq(got, want + 64 * r, sizeof got);
+    }
+    weight_file_close(f);
+    made_release(&m);
+    free(b.data);
 }
 END_TEST
 
@@ -580,8 +650,9 @@ static Suite *suite(void)
     tcase_add_test(t, split_sets);
     tcase_add_test(t, shrinks_while_open);
     tcase_add_test(t, flipped_bytes);
-    tcase_add_loop_test(t, rows_with_a_scale, 0, 6);
+    tcase_add_loop_test(t, rows_with_a_scale, 0, 21);
     tcase_add_loop_test(t, rows_in_groups, 0, 6);
+    tcase_add_loop_test(t, blocks_with_a_factor, 0, 2);
     tcase_add_test(t, wide_groups);
     tcase_add_test(t, pieces);
     tcase_add_test(t, demo_file);

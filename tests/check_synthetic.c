@@ -12,13 +12,12 @@
 static const char *const shapes[] = {"phi-tiny",        "phi-tiny-llama", "qwen3-30b-a3b",
                                      "gpt-oss-20b",     "lfm2-8b-a1b",    "qwen3.5-35b-a3b",
                                      "deepseek-v2-lite"};
-static const char *const types[] = {"F32",     "F16",    "BF16",   "Q4_0",    "Q4_1",   "Q5_0",
-                                    "Q5_1",    "Q8_0",   "Q2_K",   "Q3_K",    "Q4_K",   "Q5_K",
-                                    "Q6_K",    "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ3_S",  "IQ2_XXS",
-                                    "IQ2_XS",  "IQ2_S",  "IQ1_S",  "IQ1_M",   "TQ1_0",  "TQ2_0",
-                                    "MXFP4",   "NVFP4",  "Q1_0",   "Q2_0",    "IQ2_K",  "IQ3_K",
-                                    "IQ4_K",   "IQ5_K",  "IQ6_K",  "IQ2_KS",  "IQ3_KS", "IQ4_KS",
-                                    "IQ4_KSS", "IQ5_KS", "Q4_K_M"};
+static const char *const types[] = {
+    "F32",     "F16",    "BF16",   "Q4_0",   "Q4_1",   "Q5_0",   "Q5_1",    "Q8_0",   "Q2_K",
+    "Q3_K",    "Q4_K",   "Q5_K",   "Q6_K",   "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ3_S",  "IQ2_XXS",
+    "IQ2_XS",  "IQ2_S",  "IQ1_S",  "IQ1_M",  "TQ1_0",  "TQ2_0",  "MXFP4",   "NVFP4",  "Q1_0",
+    "Q2_0",    "IQ2_K",  "IQ3_K",  "IQ4_K",  "IQ5_K",  "IQ6_K",  "IQ2_KS",  "IQ3_KS", "IQ4_KS",
+    "IQ4_KSS", "IQ5_KS", "IQ2_KL", "IQ1_KT", "IQ2_KT", "IQ3_KT", "IQ4_KT",  "Q4_K_M"};
 
 static char file[2][300];
 

@@ -379,8 +379,8 @@ static int add_tensor(struct export *x, const struct tensor_view *t, struct matr
                          weight_file_path(x->m->file), t->name);
     if (t->packed)
         return error_set(e, ERR_MODEL,
-                         "%s: tensor %s has one of ik_llama.cpp's types (shown as %s) whose rows "
-                         "are not written again; quantise from a file of another type",
+                         "%s: tensor %s is shown as %s, whose rows are not as in the file and are "
+                         "not written again; quantise from a file of another type",
                          weight_file_path(x->m->file), t->name, dtype_info(t->type)->word);
     snprintf(p->name, sizeof p->name, "%s", t->name);
     p->n_dims = t->n_dims;

@@ -12,6 +12,9 @@ struct block_fields {
     int factor[2], least[2];
 };
 
+/* The factor of ik_llama.cpp's trellis (iqk_quantize.cpp, QuantizerIQKT::set_values). */
+#define BLOCKS_TRELLIS 0xcbac1fedu
+
 extern const int8_t blocks_values[][16]; /* rows: the lookup column of formats.def */
 
 #endif

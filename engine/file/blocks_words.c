@@ -188,12 +188,13 @@ static void tq1_0(const uint8_t *words, int j, struct block_fields *out)
     }
 }
 
-static void nvfp4(const uint8_t *words, int j, struct block_fields *out)
+/* d: of the superblock */
+static void nvfp4(const uint8_t *words, int j, float d, struct block_fields *out)
 {
     for (int h = 0; h < 2; h++) {
         const uint8_t *q = words + 4 + 16 * j + 8 * h;
 
-        out->d[h] = num_from_ue4m3_half(words[2 * j + h]);
+        out->d[h] = d * num_from_ue4m3_half(words[2 * j + h]);
         for (int i = 0; i < 16; i++)
             out->value[16 * h + i] = blocks_values[2][i < 8 ? q[i] & 15 : q[i - 8] >> 4];
     }
@@ -361,6 +362,92 @@ static void iq5_ks(const uint8_t *words, int j, struct block_fields *out)
     put_block(DTYPE_IQ5_KS, (words[j] & 254) - 127, 2 * (words[j] & 1), code, out);
 }
 
+/* Pairs of values, numbered by five bits. */
+static void iq2_kl(const uint8_t *words, int j, struct block_fields *out)
+{
+    const int row = format_of[DTYPE_IQ2_KL].lookup;
+    int low = words[j % 4] >> j / 4 * 4 & 15, high = (words[j / 4 - 2] >> j % 4 * 2 & 3);
+
+    scale_block(out, (float)((low | high << 4) - 32));
+    for (int i = 0; i < 16; i++) {
+        int code = (words[4 + j / 2 * 16 + i] >> j % 2 * 4 & 15), more = words[68 + i] >> j & 1;
+
+        out->value[2 * i] = blocks_values[row + more][code];
+        out->value[2 * i + 1] = blocks_values[row + 2 + more][code];
+    }
+}
+
+/* ---- Trellis codes: values out of a number ---- */
+
+/* n values: of each multiple of x by a power of the factor, the sum of the lowest six bits of its
+ * bytes less 126. */
+static void put_trellis(uint32_t x, int n, int8_t *out)
+{
+    for (int i = 0; i < n; i++) {
+        uint32_t s;
+
+        x *= BLOCKS_TRELLIS;
+        s = x & 0x3f3f3f3fu;
+        out[i] = (int8_t)((int)((s & 255) + (s >> 8 & 255) + (s >> 16 & 255) + (s >> 24)) - 126);
+    }
+}
+
+static unsigned short_at(const uint8_t *p)
+{
+    return (unsigned)(p[0] | p[1] << 8);
+}
+
+static void iq1_kt(const uint8_t *words, int j, struct block_fields *out)
+{
+    scale_block(out, (float)blocks_values[1][words[j] & 15]);
+    for (int g = 0; g < 4; g++) {
+        unsigned x = words[8 + 4 * j + g] | (words[40 + j % 4 * 4 + g] >> j / 4 * 4 & 15u) << 8 |
+                     (words[j] >> (4 + g) & 1u) << 12;
+
+        put_trellis(x + 4096, 8, out->value + 8 * g);
+    }
+}
+
+static void iq2_kt(const uint8_t *words, int j, struct block_fields *out)
+{
+    scale_block(out, (float)blocks_values[1][words[j % 4] >> j / 4 * 4 & 15]);
+    for (int g = 0; g < 4; g++)
+        put_trellis(short_at(words + 4 + 2 * (4 * j + g)) + 4096, 8, out->value + 8 * g);
+}
+
+/* Magnitudes, and a sign a column. */
+static void iq3_kt(const uint8_t *words, int j, struct block_fields *out)
+{
+    scale_block(out, (float)(words[j % 4] >> j / 4 * 4 & 15));
+    for (int g = 0; g < 4; g++)
+        put_trellis(short_at(words + 4 + 2 * (4 * j + g)) + 4096, 8, out->value + 8 * g);
+    for (int i = 0; i < 32; i++) {
+        int x = out->value[i] < 0 ? -out->value[i] : out->value[i];
+
+        out->value[i] = (int8_t)(words[68 + i] >> j & 1 ? -x : x);
+    }
+}
+
+static void iq4_kt(const uint8_t *words, int j, struct block_fields *out)
+{
+    const uint8_t *head = words + 4 * j;
+    uint32_t bits = head[1] | (uint32_t)head[2] << 8 | (uint32_t)head[3] << 16;
+
+    scale_block(out, (float)((head[0] >> 1) - 64));
+    for (int g = 0; g < 8; g++) {
+        int k = 8 * j + g;
+        unsigned x = words[32 + k] | (words[96 + k % 32] >> k / 32 * 4 & 15u) << 8 |
+                     (bits >> 3 * g & 7) << 12;
+
+        put_trellis(x + 4096 + (head[0] & 1) * 32768u, 4, out->value + 4 * g);
+    }
+}
+
+static void q8_kv(const uint8_t *words, int j, struct block_fields *out)
+{
+    memcpy(out->value, words + 32 * j, 32);
+}
+
 void blocks_words(enum dtype type, const uint8_t *words, int j, struct block_fields *out)
 {
     switch (type) {
@@ -375,7 +462,8 @@ void blocks_words(enum dtype type, const uint8_t *words, int j, struct block_fie
     case DTYPE_IQ1_M: iq1_m(words, j, out); break;
     case DTYPE_TQ1_0: tq1_0(words, j, out); break;
     case DTYPE_TQ2_0: two_bits(words, 0, j, 1, out->value); break;
-    case DTYPE_NVFP4: nvfp4(words, j, out); break;
+    case DTYPE_NVFP4: nvfp4(words, j, 1.0f, out); break;
+    case DTYPE_NVFP4_S: nvfp4(words, j, out->d[0], out); break;
     case DTYPE_Q1_0: q1_0(words, j, out); break;
     case DTYPE_Q2_0: q2_0(words, j, out); break;
     case DTYPE_IQ2_K: iq2_k(words, j, out); break;
@@ -387,6 +475,12 @@ void blocks_words(enum dtype type, const uint8_t *words, int j, struct block_fie
     case DTYPE_IQ3_KS: iq3_ks(words, j, out); break;
     case DTYPE_IQ4_KS: iq4_ks(words, j, out); break;
     case DTYPE_IQ5_KS: iq5_ks(words, j, out); break;
+    case DTYPE_IQ2_KL: iq2_kl(words, j, out); break;
+    case DTYPE_IQ1_KT: iq1_kt(words, j, out); break;
+    case DTYPE_IQ2_KT: iq2_kt(words, j, out); break;
+    case DTYPE_IQ3_KT: iq3_kt(words, j, out); break;
+    case DTYPE_IQ4_KT: iq4_kt(words, j, out); break;
+    case DTYPE_Q8_KV: q8_kv(words, j, out); break;
     default: assert(false);
     }
 }

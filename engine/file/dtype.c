@@ -42,6 +42,8 @@ int dtype_from_gguf(uint32_t id)
 
 int dtype_from_safetensors(const char *name)
 {
+    if (strcmp(name, "U32") == 0) /* words of codes, whose sign means nothing */
+        return DTYPE_I32;
     for (int i = 0; i < DTYPE_COUNT; i++)
         if (table[i].safetensors && strcmp(table[i].safetensors, name) == 0)
             return i;

@@ -579,7 +579,13 @@ static int gguf_open(struct weight_file *f, const char *path, bool tokenizer_onl
     if (!f->n_tensors && !tokenizer_only)
         return error_set(e, ERR_MODEL, "%s: holds no tensors, only metadata (a vocabulary file?)",
                          first);
-    return row_scaled_show(f, e);
+    if ((rc = row_scaled_show(f, e)))
+        return rc;
+    /* their factors are found once the tensors are sorted */
+    for (size_t i = 0; i < f->n_tensors && !f->n_packed; i++)
+        if (f->tensors[i].view.type == DTYPE_NVFP4)
+            f->packing.kind = PACKING_NVFP4_BLOCKS;
+    return 0;
 }
 
 static void gguf_close(struct weight_file *f)

@@ -7,19 +7,14 @@
 #include "engine/base/mem.h"
 #include "engine/base/path.h"
 #include "engine/file/blocks.h"
-#include "engine/file/reader.h"
+#include "engine/file/packed_floats.h"
+#include "engine/file/packed_mlx.h"
+#include "engine/file/packed_show.h"
 #include "engine/file/row_scaled.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Suffixes of the parts' names; "": the name itself, if its type identifies it. */
-struct scheme {
-    const char *codes, *becomes, *scales[2], *zeros, *groups, *shape;
-    bool by_type;
-    const char *unused[2]; /* for activations rounded as in training, which we do not do */
-};
 
 /* clang-format off */
 static const struct scheme schemes[] = {
@@ -32,28 +27,49 @@ static const struct scheme schemes[] = {
                       ".weight_g_idx", ".weight_shape", false, {NULL}},
     [PACKING_FP8] = {"", "", {"_scale_inv", "_scale"}, NULL, NULL, NULL, true,
                      {".input_scale", ".activation_scale"}},
+    [PACKING_NVFP4] = {".weight_packed", ".weight", {".weight_scale"}, ".weight_global_scale", NULL,
+                       NULL, false, {".input_global_scale", NULL}},
+    [PACKING_MODELOPT] = {".weight", ".weight", {".weight_scale"}, ".weight_scale_2", NULL, NULL,
+                          false, {".input_scale", ".k_scale", ".v_scale"}},
+    [PACKING_TABLE] = {".weight", ".weight", {".weight.absmax"}, ".weight.quant_map",
+                       ".weight.nested_absmax", ".weight.nested_quant_map", false, {NULL}},
+    [PACKING_MLX] = {".weight", ".weight", {".scales"}, ".biases", NULL, NULL, false, {NULL}},
+    [PACKING_NVFP4_BLOCKS] = {".weight", ".weight", {".scale"}, NULL, NULL, NULL, false,
+                              {".input_scale", NULL}},
 };
 /* clang-format on */
-
-struct showing {
-    struct weight_file *f;
-    const struct packing *packing;
-    const struct scheme *scheme;
-    uint8_t *part; /* per tensor: whether it is part of a packed one */
-    struct error *e;
-};
 
 static const char *path_of(const struct showing *s, const struct tensor_view *t)
 {
     return s->f->maps[s->f->tensors[t->index].map].path;
 }
 
-static bool is_codes(const struct showing *s, const struct tensor_view *t)
+/* Whether it is a matrix of blocks with a scale beside them. */
+static bool has_scale(const struct showing *s, const struct tensor_view *t)
 {
-    return s->scheme->by_type ? t->type == DTYPE_E4M3 : path_stem(t->name, s->scheme->codes);
+    char name[FILE_NAME_MAX + 32];
+    size_t n = path_stem(t->name, s->scheme->codes);
+
+    if (t->type != DTYPE_NVFP4 || !n)
+        return false;
+    snprintf(name, sizeof name, "%.*s%s", (int)n, t->name, s->scheme->scales[0]);
+    return file_find(s->f, name) != NULL;
 }
 
-static int wrong_shape(const struct showing *s, const struct tensor_view *t, const char *wanted)
+static bool is_codes(const struct showing *s, const struct tensor_view *t)
+{
+    switch (s->packing->kind) {
+    case PACKING_FP8: return t->type == DTYPE_E4M3;
+    case PACKING_MODELOPT:
+        return (t->type == DTYPE_E4M3 || t->type == DTYPE_U8) && path_stem(t->name, ".weight");
+    case PACKING_TABLE: return t->type == DTYPE_U8 && path_stem(t->name, ".weight");
+    case PACKING_MLX: return t->type == DTYPE_I32 && path_stem(t->name, ".weight");
+    case PACKING_NVFP4_BLOCKS: return has_scale(s, t);
+    default: return path_stem(t->name, s->scheme->codes);
+    }
+}
+
+int packed_wrong_shape(const struct showing *s, const struct tensor_view *t, const char *wanted)
 {
     char has[100] = "";
 
@@ -65,7 +81,7 @@ static int wrong_shape(const struct showing *s, const struct tensor_view *t, con
 }
 
 /* The part with that suffix for these codes; NULL: none. */
-static const struct tensor_view *find_part(const struct showing *s, const struct tensor_view *codes,
+const struct tensor_view *packed_find_part(const struct showing *s, const struct tensor_view *codes,
                                            const char *ending)
 {
     int n = (int)(strlen(codes->name) - strlen(s->scheme->codes));
@@ -81,10 +97,10 @@ static const struct tensor_view *find_part(const struct showing *s, const struct
 }
 
 /* The same, but required. out->name is the file's until it closes the parts. */
-static int take_part(const struct showing *s, const struct tensor_view *codes, const char *ending,
+int packed_take_part(const struct showing *s, const struct tensor_view *codes, const char *ending,
                      struct tensor_view *out)
 {
-    const struct tensor_view *t = find_part(s, codes, ending);
+    const struct tensor_view *t = packed_find_part(s, codes, ending);
     int n = (int)(strlen(codes->name) - strlen(s->scheme->codes));
 
     if (!t)
@@ -94,41 +110,9 @@ static int take_part(const struct showing *s, const struct tensor_view *codes, c
     return 0;
 }
 
-static bool is_plain_float(enum dtype type)
-{
-    return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
-}
-
-static bool has_shape(const struct tensor_view *t, int64_t d0, int64_t d1)
-{
-    return t->n_dims == 2 && t->dims[0] == d0 && t->dims[1] == d1;
-}
-
-static float scale_at(const struct packed *p, int64_t i)
-{
-    const uint8_t *at = p->scales.data;
-    uint16_t h;
-    float x;
-
-    if (p->scales.type == DTYPE_F32) {
-        memcpy(&x, at + 4 * i, 4);
-        return x;
-    }
-    memcpy(&h, at + 2 * i, 2);
-    return p->scales.type == DTYPE_F16 ? num_from_f16(h) : num_from_bf16(h);
-}
-
-static uint32_t word_at(const struct tensor_view *t, int64_t i)
-{
-    uint32_t w;
-
-    memcpy(&w, (const uint8_t *)t->data + 4 * i, 4);
-    return w;
-}
-
 static int64_t group_of(const struct packed *p, int64_t column)
 {
-    return p->groups.data ? (int64_t)word_at(&p->groups, column) : column / p->group;
+    return p->groups.data ? (int64_t)packed_word(&p->groups, column) : column / p->group;
 }
 
 static int64_t n_groups(const struct packed *p)
@@ -140,8 +124,8 @@ static int64_t n_groups(const struct packed *p)
  * AWQ. */
 static float group_scale(const struct packed *p, int64_t row, int64_t group)
 {
-    return scale_at(p,
-                    p->kind == PACKING_WORDS ? row * n_groups(p) + group : group * p->rows + row);
+    return packed_float(&p->scales, p->kind == PACKING_WORDS ? row * n_groups(p) + group
+                                                             : group * p->rows + row);
 }
 
 /* Bit position of row i of eight in AWQ's words. */
@@ -164,8 +148,9 @@ static int zero_point(const struct packed *p, int64_t row, int64_t group)
 
     if (!p->zeros.data)
         return 1 << (p->bits - 1);
-    w = word_at(&p->zeros, p->kind == PACKING_WORDS ? row / p->per * n_groups(p) + group
-                                                    : group * (p->rows / p->per) + row / p->per);
+    w = packed_word(&p->zeros, p->kind == PACKING_WORDS
+                                   ? row / p->per * n_groups(p) + group
+                                   : group * (p->rows / p->per) + row / p->per);
     return (p->kind == PACKING_AWQ ? (int)(w >> awq_shift(row) & 15) : code_in(p, w, row)) +
            p->zero_more;
 }
@@ -174,11 +159,12 @@ static int code_at(const struct packed *p, int64_t row, int64_t column)
 {
     switch (p->kind) {
     case PACKING_GPTQ:
-        return code_in(p, word_at(&p->codes, column / p->per * p->rows + row), column);
+        return code_in(p, packed_word(&p->codes, column / p->per * p->rows + row), column);
     case PACKING_AWQ:
-        return (int)(word_at(&p->codes, column * (p->rows / 8) + row / 8) >> awq_shift(row) & 15);
+        return (int)(packed_word(&p->codes, column * (p->rows / 8) + row / 8) >> awq_shift(row) &
+                     15);
     default:
-        return code_in(p, word_at(&p->codes, row * p->codes.dims[1] + column / p->per), column);
+        return code_in(p, packed_word(&p->codes, row * p->codes.dims[1] + column / p->per), column);
     }
 }
 
@@ -198,7 +184,8 @@ static int check_groups(const struct showing *s, struct packed *p)
     if ((p->cols + want - 1) / want == groups)
         return 0;
     if (!s->packing->varied || p->cols % groups)
-        return wrong_shape(s, &p->scales, "its groups are not those of the quantization_config");
+        return packed_wrong_shape(s, &p->scales,
+                                  "its groups are not those of the quantization_config");
     p->group = p->cols / groups;
     return 0;
 }
@@ -208,12 +195,12 @@ static int check_group_index(const struct showing *s, struct packed *p)
     const struct tensor_view *g = &p->groups;
 
     if (g->type != DTYPE_I32 || g->n_dims != 1 || g->dims[0] != p->cols)
-        return wrong_shape(s, g, "a group for each column is needed, i32");
+        return packed_wrong_shape(s, g, "a group for each column is needed, i32");
     for (int64_t c = 0; c < p->cols; c++)
-        if (word_at(g, c) >= (uint32_t)n_groups(p))
+        if (packed_word(g, c) >= (uint32_t)n_groups(p))
             return error_set(s->e, ERR_MODEL,
                              "%s: tensor %s puts column %lld into group %d; there are %lld",
-                             path_of(s, g), g->name, (long long)c, (int)(int32_t)word_at(g, c),
+                             path_of(s, g), g->name, (long long)c, (int)(int32_t)packed_word(g, c),
                              (long long)n_groups(p));
     return 0;
 }
@@ -226,7 +213,7 @@ static bool all_zero_points(const struct packed *p)
     int64_t n = p->zeros.data ? p->zeros.dims[0] * p->zeros.dims[1] : 0;
 
     for (int64_t i = 0; i < n; i++)
-        if (word_at(&p->zeros, i) != word)
+        if (packed_word(&p->zeros, i) != word)
             return false;
     return true;
 }
@@ -276,7 +263,7 @@ static bool blocks_hold(const struct packed *p)
     if (p->cols % 32 || (p->groups.data ? !columns_hold(p) : p->group % 32 && p->group < p->cols))
         return false;
     for (int64_t i = 0; p->scales.type != DTYPE_F16 && i < n; i++) {
-        float x = scale_at(p, i);
+        float x = packed_float(&p->scales, i);
 
         if (num_from_f16(num_to_f16(x)) != x)
             return false;
@@ -301,27 +288,28 @@ static int show_columns(const struct showing *s, struct packed *p)
     int rc;
 
     if (t->type != DTYPE_I32 || t->n_dims != 2)
-        return wrong_shape(s, t, words_needed(p));
+        return packed_wrong_shape(s, t, words_needed(p));
     p->cols = awq ? t->dims[0] : t->dims[0] * p->per;
     p->rows = awq ? t->dims[1] * 8 : t->dims[1];
     p->zero_more = !awq && !s->packing->zeros_whole;
-    if ((rc = take_part(s, t, s->scheme->scales[0], &p->scales)) ||
-        (rc = take_part(s, t, s->scheme->zeros, &p->zeros)))
+    if ((rc = packed_take_part(s, t, s->scheme->scales[0], &p->scales)) ||
+        (rc = packed_take_part(s, t, s->scheme->zeros, &p->zeros)))
         return rc;
     if (p->rows % p->per)
-        return wrong_shape(s, t,
-                           p->bits == 8 ? "the rows of a matrix are no multiple of 4"
-                                        : "the rows of a matrix are no multiple of 8");
-    if (!is_plain_float(p->scales.type) || p->scales.n_dims != 2 || p->scales.dims[1] != p->rows)
-        return wrong_shape(s, &p->scales, "a float for each group and row is needed");
-    if (p->zeros.type != DTYPE_I32 || !has_shape(&p->zeros, p->scales.dims[0], p->rows / p->per))
-        return wrong_shape(s, &p->zeros, "a zero point for each scale is needed, i32");
+        return packed_wrong_shape(s, t,
+                                  p->bits == 8 ? "the rows of a matrix are no multiple of 4"
+                                               : "the rows of a matrix are no multiple of 8");
+    if (!packed_is_float(p->scales.type) || p->scales.n_dims != 2 || p->scales.dims[1] != p->rows)
+        return packed_wrong_shape(s, &p->scales, "a float for each group and row is needed");
+    if (p->zeros.type != DTYPE_I32 ||
+        !packed_has_shape(&p->zeros, p->scales.dims[0], p->rows / p->per))
+        return packed_wrong_shape(s, &p->zeros, "a zero point for each scale is needed, i32");
     if ((rc = check_groups(s, p)))
         return rc;
-    if (s->packing->indexed && (rc = take_part(s, t, s->scheme->groups, &p->groups)))
+    if (s->packing->indexed && (rc = packed_take_part(s, t, s->scheme->groups, &p->groups)))
         return rc;
     if (!s->packing->indexed) {
-        if (!(g = find_part(s, t, s->scheme->groups)))
+        if (!(g = packed_find_part(s, t, s->scheme->groups)))
             return 0;
         p->groups = *g;
     }
@@ -336,15 +324,16 @@ static int show_word_parts(const struct showing *s, struct packed *p)
     int rc;
 
     if (s->packing->asymmetric) {
-        if ((rc = take_part(s, t, s->scheme->zeros, &p->zeros)))
+        if ((rc = packed_take_part(s, t, s->scheme->zeros, &p->zeros)))
             return rc;
         if (p->zeros.type != DTYPE_I32 ||
-            !has_shape(&p->zeros, (p->rows + p->per - 1) / p->per, n_groups(p)))
-            return wrong_shape(s, &p->zeros, "a zero point for each scale is needed, i32");
+            !packed_has_shape(&p->zeros, (p->rows + p->per - 1) / p->per, n_groups(p)))
+            return packed_wrong_shape(s, &p->zeros, "a zero point for each scale is needed, i32");
     }
     if (!s->packing->indexed)
         return 0;
-    if ((rc = take_part(s, t, s->scheme->groups, &p->groups)) || (rc = check_group_index(s, p)))
+    if ((rc = packed_take_part(s, t, s->scheme->groups, &p->groups)) ||
+        (rc = check_group_index(s, p)))
         return rc;
     return order_columns(s, p);
 }
@@ -352,32 +341,32 @@ static int show_word_parts(const struct showing *s, struct packed *p)
 /* compressed-tensors (out, in / 8), and the true shape. */
 static int show_rows(const struct showing *s, struct packed *p)
 {
-    const struct tensor_view *t = &p->codes, *shape = find_part(s, t, s->scheme->shape);
+    const struct tensor_view *t = &p->codes, *shape = packed_find_part(s, t, s->scheme->further);
     int64_t said[2];
     int rc;
 
     if (t->type != DTYPE_I32 || t->n_dims != 2)
-        return wrong_shape(s, t, words_needed(p));
+        return packed_wrong_shape(s, t, words_needed(p));
     p->rows = said[0] = t->dims[0];
     p->cols = said[1] = t->dims[1] * p->per;
     if (shape) {
         if ((shape->type != DTYPE_I64 && shape->type != DTYPE_I32) || shape->n_dims != 1 ||
             shape->dims[0] != 2)
-            return wrong_shape(s, shape, "two integers are needed");
+            return packed_wrong_shape(s, shape, "two integers are needed");
         for (int i = 0; i < 2; i++)
             if (shape->type == DTYPE_I64)
                 memcpy(&said[i], (const uint8_t *)shape->data + 8 * i, 8);
             else
-                said[i] = (int32_t)word_at(shape, i);
+                said[i] = (int32_t)packed_word(shape, i);
         p->cols = said[1];
     }
     if (said[0] != t->dims[0] || said[1] < 1 || said[1] > t->dims[1] * p->per ||
         (said[1] + p->per - 1) / p->per != t->dims[1])
-        return wrong_shape(s, t, "that is not what its weight_shape says");
-    if ((rc = take_part(s, t, s->scheme->scales[0], &p->scales)))
+        return packed_wrong_shape(s, t, "that is not what its weight_shape says");
+    if ((rc = packed_take_part(s, t, s->scheme->scales[0], &p->scales)))
         return rc;
-    if (!is_plain_float(p->scales.type) || p->scales.n_dims != 2 || p->scales.dims[0] != p->rows)
-        return wrong_shape(s, &p->scales, "a float for each row and group is needed");
+    if (!packed_is_float(p->scales.type) || p->scales.n_dims != 2 || p->scales.dims[0] != p->rows)
+        return packed_wrong_shape(s, &p->scales, "a float for each row and group is needed");
     rc = check_groups(s, p);
     return rc ? rc : show_word_parts(s, p);
 }
@@ -389,12 +378,12 @@ static int show_mxfp4(const struct showing *s, struct packed *p)
     int n = t->n_dims, rc;
 
     if (t->type != DTYPE_U8 || n < 3 || t->dims[n - 1] != 16)
-        return wrong_shape(s, t, "blocks of 16 bytes are needed, u8");
-    if ((rc = take_part(s, t, s->scheme->scales[0], &p->scales)))
+        return packed_wrong_shape(s, t, "blocks of 16 bytes are needed, u8");
+    if ((rc = packed_take_part(s, t, s->scheme->scales[0], &p->scales)))
         return rc;
     if (p->scales.type != DTYPE_U8 || p->scales.n_dims != n - 1 ||
         memcmp(p->scales.dims, t->dims, (size_t)(n - 1) * sizeof *t->dims) != 0)
-        return wrong_shape(s, &p->scales, "a scale for each block is needed, u8");
+        return packed_wrong_shape(s, &p->scales, "a scale for each block is needed, u8");
     p->cols = t->dims[n - 2] * 32;
     p->rows = 1;
     for (int i = 0; i < n - 2; i++)
@@ -409,39 +398,41 @@ static int show_mxfp4_rows(const struct showing *s, struct packed *p)
     int rc;
 
     if (t->type != DTYPE_U8 || t->n_dims != 2 || t->dims[1] % 16)
-        return wrong_shape(s, t, "rows of 32 columns, two a byte, are needed, u8");
-    if ((rc = take_part(s, t, s->scheme->scales[0], &p->scales)))
+        return packed_wrong_shape(s, t, "rows of 32 columns, two a byte, are needed, u8");
+    if ((rc = packed_take_part(s, t, s->scheme->scales[0], &p->scales)))
         return rc;
     p->rows = t->dims[0];
     p->cols = t->dims[1] * 2;
-    if (p->scales.type != DTYPE_U8 || !has_shape(&p->scales, p->rows, p->cols / 32))
-        return wrong_shape(s, &p->scales, "a scale for each 32 columns is needed, u8");
+    if (p->scales.type != DTYPE_U8 || !packed_has_shape(&p->scales, p->rows, p->cols / 32))
+        return packed_wrong_shape(s, &p->scales, "a scale for each 32 columns is needed, u8");
     return 0;
 }
 
 /* A scale per row, per 128 x 128 elements, or for all; of each matrix, if there are several. */
 static int show_fp8(const struct showing *s, struct packed *p)
 {
+    const char *other = s->scheme->scales[1];
     const struct tensor_view *t = &p->codes, *scales;
     int64_t down, across;
     int front;
 
     if (t->n_dims != 2 && t->n_dims != 3)
-        return wrong_shape(s, t, "a matrix is needed, or several");
-    if ((scales = find_part(s, t, s->scheme->scales[0])))
+        return packed_wrong_shape(s, t, "a matrix is needed, or several");
+    if ((scales = packed_find_part(s, t, s->scheme->scales[0])))
         p->scales = *scales;
-    else if (take_part(s, t, s->scheme->scales[1], &p->scales) < 0)
+    else if (!other)
+        return packed_take_part(s, t, s->scheme->scales[0], &p->scales);
+    else if (packed_take_part(s, t, other, &p->scales) < 0)
         return error_set(s->e, ERR_MODEL, "%s: tensor %s%s (or %s%s) is missing beside %s",
-                         path_of(s, t), t->name, s->scheme->scales[0], t->name,
-                         s->scheme->scales[1], t->name);
+                         path_of(s, t), t->name, s->scheme->scales[0], t->name, other, t->name);
     scales = &p->scales;
     p->matrix = t->dims[t->n_dims - 2];
     p->cols = t->dims[t->n_dims - 1];
     p->rows = (t->n_dims == 3 ? t->dims[0] : 1) * p->matrix;
     front = t->n_dims == 3 && scales->n_dims ? 1 : 0;
-    if (!is_plain_float(scales->type) || scales->n_dims > t->n_dims ||
+    if (!packed_is_float(scales->type) || scales->n_dims > t->n_dims ||
         (t->n_dims == 3 && (!scales->n_dims || scales->dims[0] != t->dims[0])))
-        return wrong_shape(s, scales, "float scales of each matrix are needed");
+        return packed_wrong_shape(s, scales, "float scales of each matrix are needed");
     down = scales->n_dims > front ? scales->dims[front] : 1;
     across = scales->n_dims > front + 1 ? scales->dims[front + 1] : 1;
     p->tall = p->matrix;
@@ -451,9 +442,24 @@ static int show_fp8(const struct showing *s, struct packed *p)
     else if (across != 1 || down != 1)
         p->tall = p->wide = F8_BLOCK;
     if (down != (p->matrix + p->tall - 1) / p->tall || across != (p->cols + p->wide - 1) / p->wide)
-        return wrong_shape(s, scales,
-                           "a scale for each 128 x 128 elements, each row, or all is needed");
+        return packed_wrong_shape(
+            s, scales, "a scale for each 128 x 128 elements, each row, or all is needed");
     return 0;
+}
+
+static enum dtype shown_type(const struct packed *p)
+{
+    switch (p->kind) {
+    case PACKING_MXFP4:
+    case PACKING_MXFP4_ROWS: return DTYPE_MXFP4;
+    case PACKING_FP8: return DTYPE_F8;
+    case PACKING_NVFP4:
+    case PACKING_MODELOPT:
+    case PACKING_TABLE:
+    case PACKING_NVFP4_BLOCKS:
+    case PACKING_MLX: return p->type;
+    default: return integer_type(p);
+    }
 }
 
 static int show_one(const struct showing *s, struct tensor_view *t, struct packed *p)
@@ -469,9 +475,20 @@ static int show_one(const struct showing *s, struct tensor_view *t, struct packe
     case PACKING_AWQ: rc = show_columns(s, p); break;
     case PACKING_WORDS: rc = show_rows(s, p); break;
     case PACKING_MXFP4: rc = show_mxfp4(s, p); break;
-    case PACKING_MXFP4_ROWS: rc = show_mxfp4_rows(s, p); break;
-    default: rc = show_fp8(s, p); break;
+    case PACKING_MXFP4_ROWS: /* of ModelOpt, too */ break;
+    case PACKING_NVFP4:
+    case PACKING_MODELOPT:
+    case PACKING_TABLE:
+    case PACKING_NVFP4_BLOCKS: rc = packed_floats_show(s, p); break;
+    case PACKING_MLX: rc = packed_mlx_show(s, p); break;
+    default: break;
     }
+    if (rc)
+        return rc;
+    if (p->kind == PACKING_MXFP4_ROWS && !p->cols)
+        rc = show_mxfp4_rows(s, p);
+    else if (p->kind == PACKING_FP8)
+        rc = show_fp8(s, p);
     if (rc)
         return rc;
     if (!(name = mem_alloc(stem + strlen(s->scheme->becomes) + 1, 1)))
@@ -481,9 +498,7 @@ static int show_one(const struct showing *s, struct tensor_view *t, struct packe
     mem_free((void *)(uintptr_t)t->name);
     t->name = name;
     t->packed = p;
-    t->type = p->kind == PACKING_MXFP4 || p->kind == PACKING_MXFP4_ROWS ? DTYPE_MXFP4
-              : p->kind == PACKING_FP8                                  ? DTYPE_F8
-                                                                        : integer_type(p);
+    t->type = shown_type(p);
     if (t->type == DTYPE_F32) {
         mem_free(p->order);
         p->order = NULL;
@@ -500,9 +515,9 @@ static int show_one(const struct showing *s, struct tensor_view *t, struct packe
 static int check_orphan(const struct showing *s, const struct tensor_view *t)
 {
     const char *const parts[] = {s->scheme->scales[0], s->scheme->scales[1], s->scheme->zeros,
-                                 s->scheme->groups, s->scheme->shape};
+                                 s->scheme->groups, s->scheme->further};
 
-    if (s->part[t->index] || is_codes(s, t))
+    if (s->part[t->index] || is_codes(s, t) || s->packing->kind == PACKING_NVFP4_BLOCKS)
         return 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (path_stem(t->name, parts[i]) && (i != 1 || path_stem(t->name, ".weight_scale")))
@@ -531,7 +546,7 @@ static void drop_parts(const struct showing *s)
     f->n_tensors = n;
     for (size_t i = 0; i < f->n_packed; i++)
         f->packed[i].codes.name = f->packed[i].scales.name = f->packed[i].zeros.name =
-            f->packed[i].groups.name = NULL;
+            f->packed[i].groups.name = f->packed[i].further.name = NULL;
 }
 
 int packed_show(struct weight_file *f, const struct packing *packing, struct error *e)
@@ -542,15 +557,14 @@ int packed_show(struct weight_file *f, const struct packing *packing, struct err
 
     for (size_t i = 0; i < f->n_tensors; i++)
         n += is_codes(&s, &f->tensors[i].view);
-    if (!s.part || !(f->packed = mem_alloc(n, sizeof *f->packed))) {
+    if (!s.part || !(f->packed = mem_alloc(n + 1, sizeof *f->packed))) {
         rc = error_set(e, ERR_MEMORY, "%s: out of memory for the packed tensors", f->path);
         goto out;
     }
     f->n_packed = n;
     for (size_t i = 0; i < f->n_tensors; i++)
-        if (path_stem(f->tensors[i].view.name, s.scheme->unused[0]) ||
-            path_stem(f->tensors[i].view.name, s.scheme->unused[1]))
-            s.part[i] = 1;
+        for (size_t u = 0; u < sizeof s.scheme->unused / sizeof *s.scheme->unused; u++)
+            s.part[i] |= path_stem(f->tensors[i].view.name, s.scheme->unused[u]) > 0;
     for (size_t i = 0; i < f->n_tensors; i++)
         if (is_codes(&s, &f->tensors[i].view) &&
             (rc = show_one(&s, &f->tensors[i].view, &f->packed[k++])))
@@ -573,17 +587,7 @@ void packed_release(struct weight_file *f)
 
 /* ---- Rows ---- */
 
-/* Converts 16 bytes of two consecutive elements each to the files' order: elements 0..15 in the low
- * nibbles, 16..31 in the high ones. */
-static void halve(const uint8_t *pairs, uint8_t *out)
-{
-    for (int i = 0; i < 8; i++) {
-        out[2 * i] = (uint8_t)((pairs[i] & 15) | (pairs[8 + i] & 15) << 4);
-        out[2 * i + 1] = (uint8_t)(pairs[i] >> 4 | (pairs[8 + i] & 0xf0));
-    }
-}
-
-/* The codes of 32 columns of a row as such pairs. */
+/* The codes of 32 columns of a row as pairs. */
 static void pairs_of(const struct packed *p, int64_t row, int64_t block, uint8_t *out)
 {
     const uint8_t *codes = p->codes.data;
@@ -628,7 +632,7 @@ static void put_integers(const struct packed *p, enum dtype type, int64_t row, i
     memcpy(out, &d, 2);
     pairs_of(p, row, block, pairs);
     if (type == DTYPE_Q4_0) {
-        halve(pairs, out + 2);
+        packed_halve(pairs, out + 2);
         return;
     }
     for (int i = 0; i < 16; i++) {
@@ -646,8 +650,8 @@ static float fp8_scale(const struct packed *p, int64_t row, int64_t column)
 {
     int64_t down = (p->matrix + p->tall - 1) / p->tall, across = (p->cols + p->wide - 1) / p->wide;
 
-    return scale_at(p, (row / p->matrix * down + row % p->matrix / p->tall) * across +
-                           column / p->wide);
+    return packed_float(&p->scales, (row / p->matrix * down + row % p->matrix / p->tall) * across +
+                                        column / p->wide);
 }
 
 static void put_fp8(const struct packed *p, int64_t row, uint8_t *out)
@@ -675,7 +679,14 @@ static void put_mxfp4(const struct packed *p, int64_t row, int64_t block, uint8_
     int64_t at = row * (p->cols / 32) + block;
 
     *out = ((const uint8_t *)p->scales.data)[at];
-    halve((const uint8_t *)p->codes.data + 16 * at, out + 1);
+    packed_halve((const uint8_t *)p->codes.data + 16 * at, out + 1);
+}
+
+static bool row_by_row(const struct packed *p)
+{
+    return p->kind == PACKING_ROWS || p->kind == PACKING_MLX || p->kind == PACKING_NVFP4 ||
+           p->kind == PACKING_MODELOPT || p->kind == PACKING_TABLE ||
+           p->kind == PACKING_NVFP4_BLOCKS;
 }
 
 void packed_rows(const struct tensor_view *t, int64_t first, int step, int n, void *out)
@@ -685,10 +696,14 @@ void packed_rows(const struct tensor_view *t, int64_t first, int step, int n, vo
     uint8_t *to = out;
 
     assert(n >= 0 && n <= PACKED_ROWS && first >= 0 && first + (int64_t)step * (n - 1) < p->rows);
-    if (t->type == DTYPE_F32 || t->type == DTYPE_F8 || p->kind == PACKING_ROWS) {
+    if (t->type == DTYPE_F32 || t->type == DTYPE_F8 || row_by_row(p)) {
         for (int r = 0; r < n; r++, first += step, to += row)
             if (p->kind == PACKING_ROWS)
                 row_scaled_row(t, first, to);
+            else if (p->kind == PACKING_MLX)
+                packed_mlx_row(t, first, to);
+            else if (row_by_row(p))
+                packed_floats_row(t, first, to);
             else if (t->type == DTYPE_F8)
                 put_fp8(p, first, to);
             else
@@ -715,6 +730,11 @@ void packed_values(const struct tensor_view *t, int64_t row, float *out)
     assert(row >= 0 && row < p->rows);
     switch (p->kind) {
     case PACKING_ROWS: row_scaled_values(t, row, out); return;
+    case PACKING_MLX: packed_mlx_values(t, row, out); return;
+    case PACKING_NVFP4:
+    case PACKING_MODELOPT:
+    case PACKING_TABLE:
+    case PACKING_NVFP4_BLOCKS: packed_floats_values(t, row, out); return;
     case PACKING_MXFP4:
     case PACKING_MXFP4_ROWS:
         for (int64_t b = 0; b < p->cols / 32; b++) {

@@ -10,6 +10,7 @@
  *                       that are no multiples of 32 columns, other zero points of 8 bits. Columns
  *                       with scattered groups (act-order) are sorted by group
  *     FP8               F8
+ *     NVFP4, bitsandbytes' tables: packed_floats.h; MLX: packed_mlx.h
  *
  * And of GGUF files whose rows have one scale: row_scaled.h.
  *

@@ -175,25 +175,39 @@ static void read_mxfp4_scheme(struct packing *p, const json_t *weights)
     read_order(p, weights, false);
 }
 
+static void read_nvfp4_scheme(struct packing *p, const json_t *weights)
+{
+    want_number(p, weights, "num_bits", 4);
+    want_number(p, weights, "group_size", 16);
+    want_word(p, weights, "type", "float");
+    if (!json_is_true(json_object_get(weights, "symmetric")))
+        refuse(p, "asymmetric weights");
+    read_order(p, weights, false);
+}
+
 static void read_compressed(struct packing *p, const json_t *q)
 {
     const json_t *groups = json_object_get(q, "config_groups"), *group;
     bool integers = strcasecmp(word(q, "format"), "pack-quantized") == 0,
-         mxfp4 = strcasecmp(word(q, "format"), "mxfp4-pack-quantized") == 0;
+         mxfp4 = strcasecmp(word(q, "format"), "mxfp4-pack-quantized") == 0,
+         nvfp4 = strcasecmp(word(q, "format"), "nvfp4-pack-quantized") == 0;
     const char *name;
     int before = 0;
     size_t n = 0;
 
-    p->kind = integers ? PACKING_WORDS : mxfp4 ? PACKING_MXFP4_ROWS : PACKING_FP8;
-    if (!integers && !mxfp4 && strcasecmp(word(q, "format"), "float-quantized") != 0)
+    p->kind = integers ? PACKING_WORDS
+              : mxfp4  ? PACKING_MXFP4_ROWS
+              : nvfp4  ? PACKING_NVFP4
+                       : PACKING_FP8;
+    if (!integers && !mxfp4 && !nvfp4 && strcasecmp(word(q, "format"), "float-quantized") != 0)
         refuse(p, "format %.40s", *word(q, "format") ? word(q, "format") : "missing");
     if (!json_object_size(groups))
         refuse(p, "no config_groups");
     json_object_foreach((json_t *)groups, name, group)
     {
         want_word(p, group, "format", word(q, "format"));
-        if (mxfp4) {
-            read_mxfp4_scheme(p, json_object_get(group, "weights"));
+        if (mxfp4 || nvfp4) {
+            (mxfp4 ? read_mxfp4_scheme : read_nvfp4_scheme)(p, json_object_get(group, "weights"));
             continue;
         }
         read_group_scheme(p, json_object_get(group, "weights"), integers, n == 0);
@@ -204,12 +218,80 @@ static void read_compressed(struct packing *p, const json_t *q)
         want_word(p, json_object_get(q, "sparsity_config"), "format", "dense");
 }
 
+/* An algorithm of ModelOpt, of all modules or of some: those that round activations in other ways
+ * have the same weights. */
+static void want_algorithm(struct packing *p, const char *name)
+{
+    static const char *const known[] = {
+        "FP8",   "NVFP4",         "W4A16_NVFP4", "W4A8_NVFP4_FP8", "FP8_PER_CHANNEL_PER_TOKEN",
+        "MXFP4", "W4A8_MXFP4_FP8"};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcasecmp(name, known[i]) == 0)
+            return;
+    refuse(p, "quant_algo %.40s", *name ? name : "missing");
+}
+
+/* q: of config.json, or hf_quant_config.json, which has it one level below. */
+static void read_modelopt(struct packing *p, const json_t *q)
+{
+    const json_t *below = json_object_get(q, "quantization"), *layer;
+    const char *name;
+
+    q = below ? below : q;
+    p->kind = PACKING_MODELOPT;
+    if (strcasecmp(word(q, "quant_algo"), "MIXED_PRECISION") != 0) {
+        want_algorithm(p, word(q, "quant_algo"));
+        return;
+    }
+    json_object_foreach(json_object_get(q, "quantized_layers"), name, layer)
+        want_algorithm(p, word(layer, "quant_algo"));
+}
+
+static void read_bitsandbytes(struct packing *p, const json_t *q)
+{
+    p->kind = PACKING_TABLE;
+    if (!json_is_true(json_object_get(q, "load_in_4bit")))
+        refuse(p, "load_in_8bit");
+    if (strcasecmp(word(q, "bnb_4bit_quant_type"), "fp4") != 0)
+        want_word(p, q, "bnb_4bit_quant_type", "nf4");
+    if (!absent(q, "bnb_4bit_quant_storage"))
+        want_word(p, q, "bnb_4bit_quant_storage", "uint8");
+}
+
+static bool mlx_config(const json_t *q)
+{
+    return !json_object_get(q, "quant_method") && json_is_integer(json_object_get(q, "bits")) &&
+           json_is_integer(json_object_get(q, "group_size"));
+}
+
+void packing_read_mlx(struct packing *p, const json_t *q)
+{
+    const char *mode = *word(q, "mode") ? word(q, "mode") : "affine";
+    bool affine = strcmp(mode, "affine") == 0;
+
+    *p = (struct packing){.kind = PACKING_MLX, .modules = p->modules};
+    p->integers = affine;
+    snprintf(p->method, sizeof p->method, "MLX (%.32s)", mode);
+    if (affine)
+        p->bits = read_bits(p, q, "bits");
+    else if (strcmp(mode, "mxfp4") == 0 || strcmp(mode, "nvfp4") == 0)
+        p->bits = 4;
+    else
+        refuse(p, "mode %.40s", mode);
+    read_group(p, q);
+    if (!p->refused[0] && p->group != 32 &&
+        (affine ? p->group != 64 && p->group != 128 : p->group != 16))
+        refuse(p, "group_size %d", p->group);
+}
+
 static const json_t *find_config(const json_t *config)
 {
     const json_t *text = json_object_get(config, "text_config");
     const json_t *at[] = {json_object_get(config, "quantization_config"),
                           json_object_get(text, "quantization_config"),
-                          json_object_get(config, "compression_config")};
+                          json_object_get(config, "compression_config"),
+                          json_object_get(config, "quantization")};
 
     for (size_t i = 0; i < sizeof at / sizeof *at; i++)
         if (at[i] && !json_is_null(at[i]))
@@ -217,23 +299,36 @@ static const json_t *find_config(const json_t *config)
     return NULL;
 }
 
-void packing_read(struct packing *p, const json_t *config)
+void packing_read(struct packing *p, const json_t *config, const json_t *modelopt)
 {
     static const struct {
         const char *method;
         void (*read)(struct packing *p, const json_t *q);
     } known[] = {{"gptq", read_gptq},
+                 {"modelopt", read_modelopt},
+                 {"modelopt_fp4", read_modelopt},
+                 {"bitsandbytes", read_bitsandbytes},
                  {"awq", read_awq},
                  {"fp8", read_fp8},
                  {"compressed-tensors", read_compressed}};
     const json_t *q = find_config(config);
     const char *method = word(q, "quant_method");
 
+    if (!q && json_object_get(modelopt, "quantization")) {
+        q = modelopt;
+        method = "modelopt";
+    }
+
     *p = (struct packing){0};
     if (!q)
         return;
     snprintf(p->method, sizeof p->method, "%.32s%s%.32s%s", *method ? method : "an unnamed method",
              *word(q, "format") ? " (" : "", word(q, "format"), *word(q, "format") ? ")" : "");
+    if (mlx_config(q)) {
+        p->modules = q;
+        packing_read_mlx(p, q);
+        return;
+    }
     if (strcasecmp(method, "mxfp4") == 0) {
         p->kind = PACKING_MXFP4;
         return;

@@ -14,8 +14,15 @@ enum packing_kind {
     /* compressed-tensors, compressors/mxfp4 */
     PACKING_MXFP4_ROWS,
     PACKING_WORDS, /* compressed-tensors, compressors/pack_quantized */
-    PACKING_ROWS,  /* ik_llama.cpp's GGUF types with one scale a row: row_scaled.h */
-    PACKING_FP8    /* transformers, integrations/finegrained_fp8.py; compressed-tensors */
+    PACKING_NVFP4, /* compressed-tensors, compressors/nvfp4 */
+    /* ModelOpt, torch/export/quant_utils.py: each matrix in NVFP4, MXFP4 or FP8, told by its
+     * parts */
+    PACKING_MODELOPT,
+    PACKING_TABLE,        /* bitsandbytes, functional.py: QuantState, 4 bits */
+    PACKING_MLX,          /* MLX, nn/layers/quantized.py and ops.cpp: affine, mxfp4, nvfp4 */
+    PACKING_NVFP4_BLOCKS, /* NVFP4 of GGUF files with a scale beside (llama.cpp) */
+    PACKING_ROWS,         /* ik_llama.cpp's GGUF types with one scale a row: row_scaled.h */
+    PACKING_FP8           /* transformers, integrations/finegrained_fp8.py; compressed-tensors */
 };
 
 struct packing {
@@ -24,14 +31,20 @@ struct packing {
     char refused[96]; /* an unsupported setting, "bits 3"; empty: none */
     int bits;         /* of an integer: 4 or 8 */
     int group;        /* columns per scale; 0: not given, or a whole row */
+    bool integers;    /* MLX: affine, else floats of 4 bits */
     bool varied;      /* some modules have other group sizes */
+    /* MLX: settings by module; the config's, and valid as long as that is */
+    const json_t *modules;
     bool zeros_whole; /* GPTQ: zero points are stored directly (gptq_v2), not less one */
     /* each matrix has zero points (compressed-tensors), an index of groups (there, and GPTQ with
      * desc_act); else compressed-tensors has none, and GPTQ may have an index that is in order */
     bool asymmetric, indexed;
 };
 
-/* config: of config.json, or NULL. Damaged and unknown ones set `refused`, no error. */
-void packing_read(struct packing *p, const json_t *config);
+/* config: config.json, or NULL; modelopt: hf_quant_config.json, or NULL, used if the former says
+ * nothing. Damaged and unknown ones set `refused`, no error. */
+void packing_read(struct packing *p, const json_t *config, const json_t *modelopt);
+/* MLX's settings q, of all modules or of one, to *p, whose `modules` stay. */
+void packing_read_mlx(struct packing *p, const json_t *q);
 
 #endif

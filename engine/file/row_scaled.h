@@ -1,11 +1,14 @@
 /* Matrices of ik_llama.cpp's GGUF files whose rows begin with one scale for all their superblocks,
- * or lie in groups of four (row_groups.h): shown as packed tensors (packed.h) of a format whose
- * superblocks have the scale each, row after row, which is lossless.
+ * or lie in groups of four or eight (row_groups.h): shown as packed tensors (packed.h) of a format
+ * whose superblocks have the scale each, row after row, which is lossless.
  *
  *     IQ2_KS, IQ3_KS   an F16 number, superblocks of 70 and 102 bytes
  *     IQ4_KS, IQ5_KS   F32, 136 and 168 bytes
  *     IQ4_KSS          F32, 128 bytes, becomes IQ4_KS: of eight fields of 16 bits a block's factor
  *                      has the lowest bits, the others, XOR themselves one bit down, are its codes
+ *     IQ2_KL           an F16 number, superblocks of 86 bytes
+ *     IQ1_KT .. IQ4_KT F32, 56, 68, 100 and 128 bytes
+ *     Q8_KV            F32 and a sum of four bytes that is not needed, 128 columns
  *
  * Formulas: iqk_quantize.cpp there, dequantize_row_iq4_kss and the others'. Thread: see weights.h.
  */
@@ -27,7 +30,7 @@ struct weight_file;
 /* What `packed` of a tensor of that type is until row_scaled_show. NULL: it is none. */
 const struct packed *row_scaled_mark(uint32_t gguf);
 /* Sets `packed` of the file's marked tensors, once all are in its table. ERR_MODEL names a tensor
- * in groups of four whose rows are no multiple of that; ERR_MEMORY. */
+ * in groups whose rows are no multiple of that; ERR_MEMORY. */
 int row_scaled_show(struct weight_file *f, struct error *e);
 
 /* A row of the tensor in the type t->type; or as F32. Requires t->packed of PACKING_ROWS. */

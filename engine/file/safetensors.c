@@ -17,7 +17,7 @@
 #define INDEX_FILE "model.safetensors.index.json"
 
 /* parsed: its values are available from weight_file_meta("name:path"); config.json also without the
- * prefix. */
+ * prefix. The first one and the last describe packed weights (packing.h). */
 static const struct {
     const char *name;
     bool parsed;
@@ -28,6 +28,7 @@ static const struct {
     {"chat_template.jinja", false},  {"chat_template.json", true},
     {"tokenizer.model", false},      {"vocab.json", false},
     {"merges.txt", false},           {"1_Pooling/config.json", true},
+    {"hf_quant_config.json", true},
 };
 #define COMPANIONS (sizeof companion / sizeof *companion)
 
@@ -302,7 +303,7 @@ static int hf_open(struct weight_file *f, const char *path, bool tokenizer_only,
     }
     if ((rc = read_companions(d, folder, e)))
         return rc;
-    packing_read(&f->packing, d->root[0]);
+    packing_read(&f->packing, d->root[0], d->root[COMPANIONS - 1]);
     if (!tokenizer_only && f->packing.refused[0])
         return error_set(e, ERR_MODEL, "%s: its weights are packed by %s, which is not read: %s",
                          path, f->packing.method, f->packing.refused);

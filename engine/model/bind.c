@@ -702,6 +702,13 @@ static size_t pages_of_row(size_t bytes)
     return (bytes + 2 * (size_t)PAGE - 2) / PAGE * PAGE;
 }
 
+/* Packings in which files have embeddings. */
+static bool table_unpacked(const struct packed *p)
+{
+    return p->kind == PACKING_ROWS || p->kind == PACKING_MLX || p->kind == PACKING_MXFP4_ROWS ||
+           p->kind == PACKING_NVFP4 || p->kind == PACKING_NVFP4_BLOCKS;
+}
+
 /* A table whose rows are read in the mapped file: `rows` of them, or any number. */
 static int bind_table(struct binding *b, struct tensor_view *table, enum tensor_role role,
                       int64_t rows, int cols, struct error *e)
@@ -714,7 +721,7 @@ static int bind_table(struct binding *b, struct tensor_view *table, enum tensor_
     if ((rc = check_shape(b, t, rows ? rows : t->dims[0], cols, 0, e)))
         return rc;
     if (!row_readable(t->type) ||
-        (t->packed && (t->packed->kind != PACKING_ROWS || role == TENSOR_POSITIONS)))
+        (t->packed && (!table_unpacked(t->packed) || role == TENSOR_POSITIONS)))
         return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s%s, which is not supported",
                          weight_file_path(b->model->file), t->name, dtype_info(t->type)->word,
                          t->packed ? ", packed" : "");

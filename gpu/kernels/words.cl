@@ -9,6 +9,13 @@
 #define DOWN(x, n) ((x) >> (uvec)(n))
 #define FIELD(x, from, n) (DOWN(x, from) & (uvec)((1u << (n)) - 1u))
 #define EACH_BYTE(b) (uvec)((b)*0x01010101u)
+/* F32 scales, which lie like two halves */
+#define LOAD_SINGLES(head) AS_FLOAT(LOAD_SHORTS(head) | LOAD_SHORTS(head + 2 * WIDTH) << WORD(16))
+#if defined(TYPE_nvfp4) || defined(TYPE_nvfp4_s)
+#define NVFP4 1
+#else
+#define NVFP4 0
+#endif
 
 /* Bytes and halves of words, by index, as words of each row. */
 static inline uvec byte_at(__global const uchar *words, int k, int lane)
@@ -185,6 +192,17 @@ static inline uvec tq1_code(__global const uchar *words, int j, int k, int lane)
 }
 #endif
 
+#if HIGH
+/* looked_up of another sixteen values. */
+static inline uvec looked_up_in(uvec c, uint a, uint b, uint e, uint f)
+{
+    uvec m2 = (uvec)(0u) - (c >> WORD(2) & WORD(1)), m3 = (uvec)(0u) - (c >> WORD(3) & WORD(1));
+    uvec low = (uvec)(a) ^ ((uvec)(a ^ b) & m2), high = (uvec)(e) ^ ((uvec)(e ^ f) & m2);
+
+    return (low ^ ((low ^ high) & m3)) >> ((c & WORD(3)) << WORD(3)) & WORD(255);
+}
+#endif
+
 #if defined(TYPE_iq2_k) || defined(TYPE_iq3_k) || defined(TYPE_iq4_k) || defined(TYPE_iq5_k) || \
     defined(TYPE_iq6_k)
 #define UNEVEN 1 /* a factor and a step for each half */
@@ -221,16 +239,7 @@ static inline uvec field_bit(__global const uchar *words, int k, int n, int lane
     return FIELD(LOAD_SHORTS(head + 2 * (1 + k) * WIDTH), n, 1);
 }
 
-/* looked_up of another sixteen values. */
 #if HIGH
-static inline uvec looked_up_in(uvec c, uint a, uint b, uint e, uint f)
-{
-    uvec m2 = (uvec)(0u) - (c >> WORD(2) & WORD(1)), m3 = (uvec)(0u) - (c >> WORD(3) & WORD(1));
-    uvec low = (uvec)(a) ^ ((uvec)(a ^ b) & m2), high = (uvec)(e) ^ ((uvec)(e ^ f) & m2);
-
-    return (low ^ ((low ^ high) & m3)) >> ((c & WORD(3)) << WORD(3)) & WORD(255);
-}
-
 /* The value of a code of five or six bits. */
 static inline uvec uneven_value(uvec c)
 {
@@ -334,6 +343,106 @@ static inline vec uneven_factor(__global const uchar *words, int j, int h, int l
 #endif
 #endif
 
+#if defined(TYPE_iq1_kt) || defined(TYPE_iq2_kt) || defined(TYPE_iq3_kt) || defined(TYPE_iq4_kt)
+#define TRELLIS 1
+/* The number of group g of eight columns (of IQ4_KT: of four) in block j. */
+static inline uvec trellis_number(__global const uchar *words, int j, int g, int lane)
+{
+#if defined(TYPE_iq1_kt)
+    return (byte_at(words, 8 + 4 * j + g, lane) |
+            FIELD(LOAD_WORDS(words, 10 + j % 4), 8 * g + j / 4 * 4, 4) << WORD(8) |
+            FIELD(LOAD_WORDS(words, j / 4), j % 4 * 8 + 4 + g, 1) << WORD(12)) +
+           WORD(4096);
+#elif defined(TYPE_iq4_kt)
+    uvec head = LOAD_WORDS(words, j);
+    int k = 8 * j + g;
+
+    return (byte_at(words, 32 + k, lane) |
+            FIELD(LOAD_WORDS(words, 24 + k % 32 / 4), k % 4 * 8 + k / 32 * 4, 4) << WORD(8) |
+            FIELD(head, 8 + 3 * g, 3) << WORD(12)) +
+           WORD(4096) + ((head & WORD(1)) << WORD(15));
+#else
+    return half_at(words, 2 + 4 * j + g, lane) + WORD(4096);
+#endif
+}
+
+/* Word k of block j: engine/file/blocks_words.c, put_trellis. */
+static inline uvec trellis_word(__global const uchar *words, int j, int k, int lane)
+{
+#ifdef TYPE_iq4_kt
+    uvec x = trellis_number(words, j, k, lane), out = WORD(0);
+#else
+    uvec x = trellis_number(words, j, k / 2, lane), out = WORD(0);
+
+    if (k % 2)
+        x = x * WORD(0xe50c7d11);
+#endif
+#ifdef TYPE_iq3_kt
+    uvec minus = DOWN(LOAD_WORDS(words, 17 + k), j) & EACH_BYTE(1u);
+#endif
+
+    for (int i = 0; i < 4; i++) {
+        uvec s;
+
+        x = x * WORD(0xcbac1fed);
+        s = x & WORD(0x3f3f3f3f);
+        s = (s * WORD(0x01010101)) >> WORD(24);
+#ifdef TYPE_iq3_kt /* its distance from 126, with a sign */
+        s = WORD(2) + max(s, WORD(252) - s);
+        s = s + (WORD(256) - s - s) * FIELD(minus, 8 * i, 1);
+#else
+        s = s + WORD(2);
+#endif
+        out = out | s << (uvec)(uint)(8 * i);
+    }
+    return out;
+}
+#else
+#define TRELLIS 0
+#endif
+
+#ifdef TYPE_iq2_kl
+/* Word k of block j: two codes of five bits, which number the values of two columns each. */
+static inline uvec pair_word(__global const uchar *words, int j, int k, int lane)
+{
+    uvec x = DOWN(LOAD_WORDS(words, 1 + j / 2 * 4 + k / 2), j % 2 * 4 + k % 2 * 16) & WORD(0xf0f),
+         more = DOWN(LOAD_WORDS(words, 17 + k / 2), j + k % 2 * 16) & WORD(0x101), out = WORD(0);
+
+    for (int i = 0; i < 2; i++) {
+        uvec c = FIELD(x, 8 * i, 4), m = WORD(0) - FIELD(more, 8 * i, 1);
+        uvec a = looked_up(c), b = looked_up_in(c, TABLE8, TABLE9, TABLE10, TABLE11);
+
+        a = a ^ ((a ^ looked_up_in(c, TABLE4, TABLE5, TABLE6, TABLE7)) & m);
+        b = b ^ ((b ^ looked_up_in(c, TABLE12, TABLE13, TABLE14, TABLE15)) & m);
+        out = out | (a | b << WORD(8)) << (uvec)(uint)(16 * i);
+    }
+    return out;
+}
+#endif
+
+#if TRELLIS || defined(TYPE_iq2_kl)
+/* A block's factor. */
+static inline vec trellis_factor(__global const uchar *words, int j, int lane)
+{
+    uvec x = FIELD(LOAD_WORDS(words, 0), j % 4 * 8 + j / 4 * 4, 4);
+
+#if defined(TYPE_iq2_kl)
+    __global const uchar *head = words - HEAD * WIDTH;
+
+    return TO_FLOAT(x | FIELD(LOAD_SHORTS(head + 2 * WIDTH), 2 * j, 2) << WORD(4)) - (vec)(32.0f);
+#elif defined(TYPE_iq4_kt)
+    return TO_FLOAT(FIELD(LOAD_WORDS(words, j), 1, 7)) - (vec)(64.0f);
+#elif defined(TYPE_iq3_kt)
+    return TO_FLOAT(x);
+#else
+#ifdef TYPE_iq1_kt
+    x = byte_at(words, j, lane) & WORD(15);
+#endif
+    return TO_FLOAT(looked_up(x)) - (vec)(128.0f);
+#endif
+}
+#endif
+
 /* Word k of block j: four codes as unsigned bytes. */
 static inline uvec code_word(__global const uchar *words, int j, int k, int lane)
 {
@@ -351,9 +460,15 @@ static inline uvec code_word(__global const uchar *words, int j, int k, int lane
     return (k ? DOWN(x, k - 1) : x << WORD(1)) & EACH_BYTE(2u);
 #elif UNEVEN
     return uneven_word(words, j, k, lane);
+#elif TRELLIS
+    return trellis_word(words, j, k, lane);
+#elif defined(TYPE_iq2_kl)
+    return pair_word(words, j, k, lane);
+#elif defined(TYPE_q8_kv)
+    return LOAD_WORDS(words, 8 * j + k) ^ EACH_BYTE(128u);
 #elif defined(TYPE_q2_0)
     return DOWN(LOAD_WORDS(words, 2 * j + k / 4), k % 4 * 2) & EACH_BYTE(3u);
-#elif defined(TYPE_nvfp4) /* of a half's eight bytes the low nibbles, then the high ones */
+#elif NVFP4 /* of a half's eight bytes the low nibbles, then the high ones */
     uvec x = LOAD_WORDS(words, 1 + 4 * j + k / 4 * 2 + k % 2);
 
     return looked_up_word(DOWN(x, k / 2 % 2 * 4) & EACH_BYTE(15u));
@@ -417,12 +532,17 @@ static inline vec block_scale(__global const uchar *head, int j, int lane)
     return f16_to_vec(FIELD(a, 12, 4) | (DOWN(a, 24) & WORD(0xf0)) | (DOWN(b, 4) & WORD(0xf00)) |
                       (DOWN(b, 16) & WORD(0xf000))) *
            (vec)(0.125f);
-#elif defined(TYPE_iq4_ks) || defined(TYPE_iq5_ks) /* an F32 number like two halves */
-    return AS_FLOAT(LOAD_SHORTS(head) | LOAD_SHORTS(head + 2 * WIDTH) << WORD(16)) *
-           uneven_block_factor(words, j, lane);
+#elif defined(TYPE_iq4_ks) || defined(TYPE_iq5_ks)
+    return LOAD_SINGLES(head) * uneven_block_factor(words, j, lane);
+#elif TRELLIS
+    return LOAD_SINGLES(head) * trellis_factor(words, j, lane);
+#elif defined(TYPE_iq2_kl)
+    return LOAD_SCALES(head) * trellis_factor(words, j, lane);
+#elif defined(TYPE_q8_kv)
+    return LOAD_SINGLES(head);
 #elif UNEVEN == 2
     return LOAD_SCALES(head) * uneven_block_factor(words, j, lane);
-#elif defined(TYPE_nvfp4) || UNEVEN
+#elif NVFP4 || UNEVEN
     return (vec)(1.0f); /* its halves have their own */
 #else
     return LOAD_SCALES(head);
@@ -430,7 +550,7 @@ static inline vec block_scale(__global const uchar *head, int j, int lane)
 }
 
 #if HALVES
-#ifdef TYPE_nvfp4
+#if NVFP4
 /* A byte as unsigned E4M3, halved, because codes are doubled. */
 static inline vec e4m3_half(uvec x)
 {
@@ -464,9 +584,13 @@ static inline void half_scales(__global const uchar *head, int j, int lane, vec 
 #elif UNEVEN == 1
     *first = LOAD_SCALES(head) * uneven_factor(words, j, 0, lane);
     *second = LOAD_SCALES(head) * uneven_factor(words, j, 1, lane);
-#elif defined(TYPE_nvfp4)
+#elif NVFP4
     *first = e4m3_half(byte_at(words, 2 * j, lane));
     *second = e4m3_half(byte_at(words, 2 * j + 1, lane));
+#ifdef TYPE_nvfp4_s
+    *first = LOAD_SINGLES(head) * *first;
+    *second = LOAD_SINGLES(head) * *second;
+#endif
 #else
 #ifdef TYPE_iq2_xs
     uvec x = byte_at(words, 64 + j, lane);

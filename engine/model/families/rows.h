@@ -154,10 +154,14 @@
     {TENSOR_GATE, false, {"blk.%l.ffn_gate.%e.weight"}, {gate, other_gate}}, \
     {TENSOR_UP, false, {"blk.%l.ffn_up.%e.weight"}, {up, other_up}}, \
     {TENSOR_DOWN, false, {"blk.%l.ffn_down.%e.weight"}, {down, other_down}}, \
-    {TENSOR_GATES, false, {"blk.%l.ffn_gate_exps.weight"}, {NULL}}, \
-    {TENSOR_UPS, false, {"blk.%l.ffn_up_exps.weight"}, {NULL}}, \
+    {TENSOR_GATES, false, {"blk.%l.ffn_gate_exps.weight"}, \
+     {HF "mlp.switch_mlp.gate_proj.weight", HF "block_sparse_moe.switch_mlp.gate_proj.weight"}}, \
+    {TENSOR_UPS, false, {"blk.%l.ffn_up_exps.weight"}, \
+     {HF "mlp.switch_mlp.up_proj.weight", HF "block_sparse_moe.switch_mlp.up_proj.weight"}}, \
     {TENSOR_DOWNS, false, {"blk.%l.ffn_down_exps.weight"}, \
-     {HF "mlp.experts.down_proj", HF "block_sparse_moe.experts.down_proj"}}, \
+     {HF "mlp.experts.down_proj", HF "block_sparse_moe.experts.down_proj", \
+      HF "mlp.switch_mlp.down_proj.weight", \
+      HF "block_sparse_moe.switch_mlp.down_proj.weight"}}, \
     {TENSOR_GATE_UPS, false, {"blk.%l.ffn_gate_up_exps.weight"}, \
      {HF "mlp.experts.gate_up_proj", HF "block_sparse_moe.experts.gate_up_proj"}}
 

@@ -249,6 +249,26 @@ INLINE vi vi_times16(vi a, vi b)
 {
     return _mm256_mullo_epi16(a, b);
 }
+/* Lanes, times a constant; the sum of the bytes (of at most 63) of each. */
+INLINE vi vi_times32(vi a, uint32_t by)
+{
+    return _mm256_mullo_epi32(a, _mm256_set1_epi32((int)by));
+}
+INLINE vi vi_byte_sums(vi x)
+{
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(x, _mm256_set1_epi8(1)), _mm256_set1_epi16(1));
+}
+/* Of each lane bytes `from` and the next one, at its even bytes or (odd 1) its odd ones; else 0. */
+INLINE vi vi_spread(vi x, const int from, const int odd)
+{
+    const vi lanes = _mm256_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0, 0x0c0c0c0c, 0x08080808,
+                                      0x04040404, 0);
+    int which = (from | 0x80 << 8 | (from + 1) << 16) | (int)(0x80u << 24);
+
+    if (odd)
+        which = 0x80 | from << 8 | 0x80 << 16 | (from + 1) << 24;
+    return _mm256_shuffle_epi8(x, _mm256_or_si256(lanes, _mm256_set1_epi32(which)));
+}
 INLINE vi vi_set1_pair(int x)
 {
     return _mm256_set1_epi16((short)x);

@@ -54,9 +54,8 @@ static inline vf vf_swap(vf x)
 }
 static inline vf vf_load_twice(const float *p)
 {
-    return _mm512_permutexvar_ps(
-        _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
-        _mm512_castps256_ps512(_mm256_loadu_ps(p)));
+    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7),
+                                 _mm512_castps256_ps512(_mm256_loadu_ps(p)));
 }
 static inline vf vf_fma_pairs(vf a, vf b, vf c)
 {
@@ -264,6 +263,25 @@ INLINE vi vi_sub(vi a, vi b)
 INLINE vi vi_times16(vi a, vi b)
 {
     return _mm512_mullo_epi16(a, b);
+}
+/* Lanes, times a constant; the sum of the bytes (of at most 63) of each. */
+INLINE vi vi_times32(vi a, uint32_t by)
+{
+    return _mm512_mullo_epi32(a, _mm512_set1_epi32((int)by));
+}
+INLINE vi vi_byte_sums(vi x)
+{
+    return _mm512_dpbusd_epi32(_mm512_setzero_si512(), x, _mm512_set1_epi8(1));
+}
+/* Of each lane bytes `from` and the next one, at its even bytes or (odd 1) its odd ones; else 0. */
+INLINE vi vi_spread(vi x, const int from, const int odd)
+{
+    const vi lanes = _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
+    int which = (from | 0x80 << 8 | (from + 1) << 16) | (int)(0x80u << 24);
+
+    if (odd)
+        which = 0x80 | from << 8 | 0x80 << 16 | (from + 1) << 24;
+    return _mm512_shuffle_epi8(x, _mm512_or_si512(lanes, _mm512_set1_epi32(which)));
 }
 INLINE vi vi_set1_pair(int x)
 {

@@ -330,6 +330,30 @@ INLINE vi vi_times16(vi a, vi b)
     return (vi){(int32x4_t)((uint16x8_t)a.a * (uint16x8_t)b.a),
                 (int32x4_t)((uint16x8_t)a.b * (uint16x8_t)b.b)};
 }
+/* Lanes, times a constant; the sum of the bytes (of at most 63) of each. */
+INLINE vi vi_times32(vi a, uint32_t by)
+{
+    return (vi){vreinterpretq_s32_u32(vmulq_n_u32(vreinterpretq_u32_s32(a.a), by)),
+                vreinterpretq_s32_u32(vmulq_n_u32(vreinterpretq_u32_s32(a.b), by))};
+}
+INLINE vi vi_byte_sums(vi x)
+{
+    return (vi){vreinterpretq_s32_u32(vpaddlq_u16(vpaddlq_u8(vreinterpretq_u8_s32(x.a)))),
+                vreinterpretq_s32_u32(vpaddlq_u16(vpaddlq_u8(vreinterpretq_u8_s32(x.b))))};
+}
+/* Of each lane bytes `from` and the next one, at its even bytes or (odd 1) its odd ones; else 0. */
+INLINE int32x4_t neon_spread(int32x4_t x, const int from, const int odd)
+{
+    uint32x4_t a = vandq_u32(vshlq_u32(vreinterpretq_u32_s32(x), vdupq_n_s32(-8 * from)),
+                             vdupq_n_u32(0xffff));
+
+    a = vandq_u32(vorrq_u32(a, vshlq_n_u32(a, 8)), vdupq_n_u32(0xff00ff));
+    return vreinterpretq_s32_u32(odd ? vshlq_n_u32(a, 8) : a);
+}
+INLINE vi vi_spread(vi x, const int from, const int odd)
+{
+    return (vi){neon_spread(x.a, from, odd), neon_spread(x.b, from, odd)};
+}
 /* Lanes as two numbers of 16 bits: differences; the low one of each of two; the sum of products. */
 INLINE vi vi_sub16(vi a, vi b)
 {
