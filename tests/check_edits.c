@@ -458,6 +458,45 @@ START_TEST(requests_have_their_own)
 }
 END_TEST
 
+/* Every line of a batch has its own edits, or those of --expert-edit, in whatever company; a
+ * receipt derives it again. */
+START_TEST(lines_have_their_own)
+{
+    ck_assert_int_eq(
+        sh("printf '%%s\\n' 'Tell me a story about a fox.' "
+           "'{\"prompt\":\"Tell me a story about a fox.\",\"expert_edits\":[\"off L*/E3\","
+           "\"only L4/E5\"]}' "
+           "'{\"prompt\":\"Tell me a story about a fox.\",\"expert_edits\":[]}' "
+           "'{\"prompt\":\"Tell me a story about a fox.\",\"expert_edits\":[\"off L99/E0\"]}' "
+           "'{\"prompt\":\"x\",\"expert_edits\":\"off L1/E0\"}' "
+           "'{\"prompt\":\"x\",\"expert_edits\":[3]}' "
+           "'Tell me a story about a fox.' >lines"),
+        0);
+    for (int parallel = 1; parallel <= 3; parallel += 2) {
+        ck_assert_int_eq(sh("$M --batch lines --temp 0.9 --seed 7 -n 40 --expert-edit 0.yaml "
+                            "--receipts --parallel %d --output b.jsonl 2>err",
+                            parallel),
+                         1);
+        ck_assert_int_eq(
+            sh("python3 - <<'E'\n"
+               "import json\n"
+               "a = [json.loads(l) for l in open('b.jsonl')]\n"
+               "t = [open(n).read().rstrip('\\n') for n in ('text0', 'text1', 'text')]\n"
+               "for i, k in ((0, 0), (1, 1), (2, 2), (6, 0)):\n"
+               "    assert a[i]['text'].rstrip('\\n') == t[k], i\n"
+               "assert \"'off L99/E0': the model's layers\" in a[3]['error']['message']\n"
+               "assert 'must be a list of at most 256' in a[4]['error']['message']\n"
+               "assert '[0] must be a string' in a[5]['error']['message']\n"
+               "E"),
+            0);
+    }
+    ck_assert_int_eq(sh("grep -v '\"error\"' b.jsonl >good && $M --replay good >out 2>err"), 0);
+    ck_assert_int_eq(sh("sed 's/only L4\\/E5/only L4\\/E6/' good >other; "
+                        "$M --replay other >out 2>err"),
+                     1);
+}
+END_TEST
+
 /* ---- ablation ---- */
 
 static double number(const char *file, const char *key)
@@ -706,6 +745,7 @@ int main(void)
     tcase_add_test(bits, the_trace_obeys);
     tcase_add_test(bits, refused);
     tcase_add_test(bits, requests_have_their_own);
+    tcase_add_test(bits, lines_have_their_own);
     tcase_add_test(bits, a_cell_is_two_perplexities);
     tcase_add_test(bits, questions_are_ablated);
     tcase_add_test(bits, ablation_is_refused);

@@ -153,6 +153,13 @@ const char *const *routing_edits(int *n)
     return (const char *const *)lab.edits.lines;
 }
 
+int routing_edits_of(const struct options *o, struct error *e)
+{
+    edit_lines_release(&lab.edits);
+    lab.edits = (struct edit_lines){0};
+    return o->expert_edit ? edit_file_read(&lab.edits, o->expert_edit, e) : 0;
+}
+
 int routing_end(struct error *e)
 {
     int rc = recorder_close(lab.recorder, e);

@@ -23,6 +23,8 @@ int routing_record(struct engine *g, const char *path, bool scores, uint64_t *re
 const char *routing_recorded_path(void);
 /* For engine_config.expert_edits: the lines of --expert-edit; *n 0: none. */
 const char *const *routing_edits(int *n);
+/* Reads those of o in their place, for an engine that is opened with a receipt's options. */
+int routing_edits_of(const struct options *o, struct error *e);
 /* Finishes the trace; the first error counts. */
 int routing_end(struct error *e);
 
