@@ -334,6 +334,9 @@ START_TEST(the_trace_obeys)
     ck_assert_int_eq(
         sh("! grep '\"layer\":6,' o.jsonl | grep -vqE '\"experts\":\\[(0|9|4),(0|9|4)\\]'"), 0);
     ck_assert_int_eq(sh("grep '\"layer\":2,' o.jsonl | grep -qE '\"experts\":\\[(0|7),'"), 0);
+    /* and who chose: the layers 0, 2, 3, 5 and 6 are edited */
+    ck_assert_int_eq(sh("! grep -E '\"layer\":[02356],' o.jsonl | grep -v '\"by\":\"edited\"'"), 0);
+    ck_assert_int_eq(sh("! grep -E '\"layer\":[147],' o.jsonl | grep -v '\"by\":\"router\"'"), 0);
 }
 END_TEST
 
