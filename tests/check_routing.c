@@ -871,6 +871,47 @@ START_TEST(drawings_are_files)
 }
 END_TEST
 
+/* With -m: what k experts a layer give by the cost model; without, or without a device, why there
+ * are no figures. */
+START_TEST(placement_has_consequences)
+{
+    static struct device_info info[DEVICE_MAX];
+    const char *with = support_numpy();
+    char why[300];
+
+    ck_assert_int_eq(
+        sh("$T --routing-report s.jsonl >out 2>err && grep -q 'placement in tok/s: N/A, "
+           "no model is named: -m tiny-storyteller-Q8_0.gguf' out"),
+        0);
+    ck_assert_int_eq(sh("$T --quantize q4_0 %s other.gguf >out 2>err", support_demo()), 0);
+    ck_assert_int_eq(sh("$T -m other.gguf --routing-report s.jsonl >out 2>err"), 1);
+    ck_assert_int_eq(sh("grep -q 'is not the model of s.jsonl (tiny-storyteller' err"), 0);
+    if (opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why) < 1) {
+        support_skip("no OpenCL device: %s", why);
+        return;
+    }
+    ck_assert_int_eq(sh("$M --device opencl:0 --routing-report s.jsonl --report-json d.json >out "
+                        "2>err"),
+                     0);
+    ck_assert_int_eq(
+        sh("python3 - <<'E'\n"
+           "import json\n"
+           "p = json.load(open('d.json'))['traces'][0]['placement']\n"
+           "r = p['rows']\n"
+           "assert [x['experts'] for x in r] == [1, 2, 4, 8, 16], r\n"
+           "assert p['cpu_tok_s'] > 0 and p['experts_gpu_tok_s'] > 0 and p['gpu_tok_s'] > 0\n"
+           "assert all(x['hot_tok_s'] > 0 and x['hot_hits'] >= x['first_hits'] - 1e-9 for x in r)\n"
+           "assert r[-1]['hot_hits'] == r[-1]['first_hits'] == 1\n"
+           "assert abs(r[-1]['hot_tok_s'] / p['experts_gpu_tok_s'] - 1) < 1e-9\n"
+           "E"),
+        0);
+    ck_assert_int_eq(sh("grep -q 'hot tok/s' out"), 0);
+    if (with)
+        ck_assert_int_eq(sh("%s %s d.json s.jsonl", with, support_path("tools/routing_report.py")),
+                         0);
+}
+END_TEST
+
 /* SGLang's counts are written, and read again as a profile. */
 START_TEST(counts_become_a_profile)
 {
@@ -940,6 +981,7 @@ int main(void)
     tcase_add_test(files, a_page_stands_alone);
     tcase_add_test(files, drawings_are_files);
     tcase_add_test(t, the_chat_records);
+    tcase_add_test(files, placement_has_consequences);
     tcase_add_test(files, counts_become_a_profile);
     suite_add_tcase(s, files);
     rc = support_run(s);

@@ -83,6 +83,28 @@ struct layer_report {
 /* A language of TRACE_STOPWORDS, or a script behind them. 0: unknown. */
 #define REPORT_LANGUAGES (TRACE_STOPWORDS + TRACE_SCRIPTS)
 
+/* What k experts a layer give, in tokens a second by the cost model (app/placement/consequences.h):
+ * the most used ones on the device, as many bytes as k of each layer take; the first k of each
+ * layer there; an expert cache of as many, the others on disk. hits: share of the routers' calls.
+ */
+#define REPORT_PLACED 16
+struct report_placed {
+    int experts;
+    uint64_t bytes;
+    double hot, hot_hits, first, first_hits;
+    double cached, cache_hits,
+        read; /* cached 0: the disk's rate is not known; read: bytes a token */
+};
+
+struct report_placement {
+    char none[240]; /* why there are no figures; "": there are */
+    char device[120];
+    double cpu, gpu, experts_gpu; /* all there */
+    double disk;                  /* bytes a second; 0: not known */
+    int n;
+    struct report_placed rows[REPORT_PLACED];
+};
+
 struct trace_report {
     const struct trace *trace;
     int *prev; /* (n) the token before it in its sequence; -1: none */
@@ -92,6 +114,7 @@ struct trace_report {
     double perplexity; /* of the tokens whose log-probability the trace has; 0: none */
     int n_layers;
     struct layer_report *layers; /* those with a router */
+    struct report_placement placement;
 };
 
 int trace_report_make(struct trace_report *r, const struct trace *t, struct error *e);

@@ -139,6 +139,61 @@ static void put_pairs(FILE *f, const struct trace_report *r)
     }
 }
 
+static void put_placement(FILE *f, const struct report_placement *p)
+{
+    if (p->none[0]) {
+        fprintf(f, "\nplacement in tok/s: N/A, %s\n", p->none);
+        return;
+    }
+    fprintf(
+        f,
+        "\nplacement, tokens a second by the cost model with what jobs cost on this machine and "
+        "%s: cpu %.2f, experts-gpu %.2f, gpu %.2f\n"
+        "k experts a layer: hot, the most used ones there; experts:k, the first k of each layer; "
+        "a cache of as many, the others on disk%s\n"
+        "    k      MiB   hot tok/s   calls  experts:k   calls  cache tok/s   calls  read a "
+        "token\n",
+        p->device, p->cpu, p->experts_gpu, p->gpu,
+        p->disk > 0
+            ? ""
+            : " (N/A: the disk's rate is not known, the file is small or not read directly)");
+    for (int i = 0; i < p->n; i++) {
+        const struct report_placed *r = &p->rows[i];
+
+        fprintf(f, "%5d %8.2f %11.2f %6.1f%% %10.2f %6.1f%%", r->experts,
+                (double)r->bytes / (1 << 20), r->hot, 100 * r->hot_hits, r->first,
+                100 * r->first_hits);
+        if (r->cached > 0)
+            fprintf(f, " %12.2f", r->cached);
+        else
+            fprintf(f, " %12s", "N/A");
+        fprintf(f, " %6.1f%% %9.3f MiB\n", 100 * r->cache_hits, r->read / (1 << 20));
+    }
+}
+
+static json_t *placement_json(const struct report_placement *p)
+{
+    json_t *rows = json_array();
+
+    if (p->none[0]) {
+        json_decref(rows);
+        return json_pack("{s:s}", "none", p->none);
+    }
+    for (int i = 0; i < p->n; i++) {
+        const struct report_placed *r = &p->rows[i];
+
+        json_array_append_new(
+            rows, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "experts", r->experts,
+                            "bytes", (json_int_t)r->bytes, "hot_tok_s", r->hot, "hot_hits",
+                            r->hot_hits, "first_tok_s", r->first, "first_hits", r->first_hits,
+                            "cache_hits", r->cache_hits, "read_bytes", r->read, "cache_tok_s",
+                            r->cached > 0 ? json_real(r->cached) : json_null()));
+    }
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:o}", "device", p->device, "cpu_tok_s", p->cpu,
+                     "experts_gpu_tok_s", p->experts_gpu, "gpu_tok_s", p->gpu,
+                     "disk_bytes_per_second", p->disk, "rows", rows);
+}
+
 static void put_comparison(FILE *f, const struct trace_report *r, const struct trace_comparison *c)
 {
     fprintf(f,
@@ -174,6 +229,7 @@ void report_text(FILE *f, const struct trace_report *r, size_t n, const struct t
         put_languages(f, &r[i]);
         put_relation(f, &r[i]);
         put_pairs(f, &r[i]);
+        put_placement(f, &r[i].placement);
     }
     if (c)
         put_comparison(f, r, c);
@@ -244,6 +300,8 @@ static json_t *trace_json(const struct trace_report *r)
     o = json_pack("{s:s, s:s, s:I, s:i, s:b, s:o, s:o}", "file", t->path, "model", t->head.model,
                   "tokens", (json_int_t)t->n, "sequences", t->sequences, "torn", t->torn,
                   "languages", languages, "layers", layers);
+    if (o)
+        json_object_set_new(o, "placement", placement_json(&r->placement));
     if (o && r->perplexity > 0)
         json_object_set_new(o, "perplexity", json_real(r->perplexity));
     return o;

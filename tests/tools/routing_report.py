@@ -328,6 +328,31 @@ def check_trace(report, head, t):
         check_test(what, theirs, ours)
 
 
+def check_placement(r, head, t):
+    """Calls that the most used experts, the first of each layer and a cache answer."""
+    layers = [l for l in range(head["layers"]) if head["used"][l]]
+    counts = {l: np.bincount(v[v >= 0], minlength=head["routed"][l])
+              for l, v in ((l, t["experts"][:, l].astype(int)) for l in layers)}
+    each = np.sort(np.concatenate([counts[l] for l in layers]))[::-1]
+    for row in r["rows"]:
+        k = row["experts"]
+        same(f"hot {k} of a layer", row["hot_hits"], each[:k * len(layers)].sum() / each.sum())
+        same(f"the first {k}", row["first_hits"],
+             sum(counts[l][:k].sum() for l in layers) / each.sum())
+        held, hits = {}, 0
+        for i in range(len(t["token"])):
+            for l in layers:
+                for x in t["experts"][i, l, :head["used"][l]]:
+                    if x < 0:
+                        continue
+                    key = (l, int(x))
+                    hits += held.pop(key, False)
+                    held[key] = True
+                    if len(held) > k * len(layers):
+                        del held[next(iter(held))]
+        same(f"a cache of {k} a layer", row["cache_hits"], hits / each.sum())
+
+
 def check_comparison(report, heads, traces):
     a, b = traces
     places = [{(int(s), int(p)): i for i, (s, p) in enumerate(zip(t["sequence"], t["position"]))}
@@ -374,6 +399,8 @@ def main():
     read_in = [read(p) for p in sys.argv[2:]]
     for r, (head, t) in zip(report["traces"], read_in):
         check_trace(r, head, t)
+        if "rows" in r["placement"]:
+            check_placement(r["placement"], head, t)
     if "comparison" in report:
         check_comparison(report["comparison"], [h for h, _ in read_in], [t for _, t in read_in])
     print(f"{checked} figures, largest difference {worst:.1e}")

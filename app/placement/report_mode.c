@@ -1,9 +1,10 @@
 /* See report_mode.h. */
-#include "app/lab/report_mode.h"
+#include "app/placement/report_mode.h"
 
 #include "app/common/report_format.h"
 #include "app/lab/report.h"
 #include "app/lab/report_drawings.h"
+#include "app/placement/consequences.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 
@@ -108,7 +109,8 @@ int routing_report_run(struct options *o, struct error *e)
         return error_set(e, ERR_USAGE, "--routing-counts is of one --routing-report");
     for (size_t i = 0; i < n && rc == 0; i++)
         if ((rc = trace_open(&traces[i], o->routing_report.items[i], e)) == 0)
-            rc = trace_report_make(&reports[i], traces[i], e);
+            if ((rc = trace_report_make(&reports[i], traces[i], e)) == 0)
+                rc = consequences_make(&reports[i].placement, o, &reports[i], e);
     if (rc == 0 && n > 1)
         rc = trace_compare(&comparison, &reports[0], &reports[1], e);
     if (rc == 0)
