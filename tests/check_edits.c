@@ -703,6 +703,51 @@ START_TEST(directions_are_differences)
 }
 END_TEST
 
+/* The principal direction of pairs is numpy's, whose rows are vectors of single pairs. */
+START_TEST(principal_directions_are_numpys)
+{
+    const char *with = support_numpy();
+
+    ck_assert_int_eq(sh("printf '%%s\\n' 'A happy fox.' 'Tom was glad.' 'It was fun!' >PA; printf "
+                        "'%%s\\n' 'A sad fox.' 'Tom was angry at the bear.' 'Oh no!' >PB; $M "
+                        "--make-control-vector PA PB --method pca -o pca.gguf >out 2>err"),
+                     0);
+    ck_assert_int_eq(sh("$M " PROMPT " --control-vector pca.gguf >out 2>err && ! cmp -s out text"),
+                     0);
+    ck_assert_int_eq(sh("head -n 2 PB >short; $M --make-control-vector PA short --method pca -o "
+                        "no.gguf >out 2>err"),
+                     1);
+    ck_assert_int_eq(sh("grep -q 'pairs of lines: A has 3, B 2' err && ! test -e no.gguf"), 0);
+    ck_assert_int_eq(sh("head -n 2 PA >short; $M --make-control-vector short PB --method pca -o "
+                        "no.gguf >out 2>err"),
+                     1);
+    if (!with) {
+        support_skip("python3 has no numpy");
+        return;
+    }
+    ck_assert_int_eq(sh("for i in 1 2 3; do sed -n ${i}p PA >a1; sed -n ${i}p PB >b1; $M "
+                        "--make-control-vector a1 b1 -o p$i.gguf >out 2>err || exit 1; done"),
+                     0);
+    ck_assert_int_eq(
+        sh("%s - <<'E'\n"
+           "import numpy as np\n"
+           "def read(name):\n"
+           "    b = open(name, 'rb').read()\n"
+           "    at = b.rindex(b'direction.')\n"
+           "    h = int.from_bytes(b[at + 15:at + 23], 'little')\n"
+           "    return np.frombuffer(b[-7 * h * 4:], '<f4').reshape(7, h).astype(float)\n"
+           "d = np.array([read(f'p{i}.gguf') for i in (1, 2, 3)])\n"
+           "got = read('pca.gguf')\n"
+           "for l in range(7):\n"
+           "    v = np.linalg.eigh(d[:, l].T @ d[:, l])[1][:, -1]\n"
+           "    want = v * (v @ d[:, l].mean(0))\n"
+           "    assert np.abs(want - got[l]).max() < 1e-5 * np.abs(want).max(), l\n"
+           "E",
+           with),
+        0);
+}
+END_TEST
+
 START_TEST(vectors_are_refused)
 {
     make_vector();
@@ -761,6 +806,7 @@ int main(void)
                         sizeof steering / sizeof *steering);
     tcase_add_test(control, the_direction_is_added);
     tcase_add_test(control, directions_are_differences);
+    tcase_add_test(control, principal_directions_are_numpys);
     tcase_add_test(control, vectors_are_refused);
     suite_add_tcase(s, control);
     rc = support_run(s);

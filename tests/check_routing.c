@@ -930,6 +930,30 @@ START_TEST(counts_become_a_profile)
     ck_assert(sum == 200);
     usage_release(&u);
     profile_facts_release(&facts);
+    /* a matrix for DeepSeek's and vLLM's balancers, read again */
+    ck_assert_int_eq(sh("$T --routing-report a.jsonl --routing-counts counts.npy >out 2>err"), 0);
+    ck_assert_msg(profile_read(&u, &facts, at("counts.npy"), &e) == 0, "%s", e.text);
+    ck_assert(u.n_layers == 8 && u.n_experts == 16 && facts.hash == 0 && u.tokens == 200);
+    usage_release(&u);
+    ck_assert_int_eq(sh("$M -p Hi -n 5 --profile counts.npy --place hot:2M >out 2>err"), 0);
+    if (support_numpy())
+        ck_assert_int_eq(sh("%s -c \"import numpy, json; a = numpy.load('counts.npy'); assert "
+                            "a.tolist() == json.load(open('counts.json'))['logical_count']; "
+                            "numpy.save('f.npy', a.astype('f4')); numpy.save('t.npy', a.T)\"",
+                            support_numpy()),
+                         0);
+    for (int cut = 0; cut < 140; cut += 3) { /* cut off anywhere */
+        size_t n;
+        char *data = read_bytes("counts.npy", &n);
+
+        write_bytes("cut.npy", data, (size_t)cut + 6);
+        ck_assert_int_eq(profile_read(&u, &facts, at("cut.npy"), &e), ERR_INPUT);
+        data[20 + cut % 100] = 'x';
+        write_bytes("cut.npy", data, n);
+        if (profile_read(&u, &facts, at("cut.npy"), &e) == 0)
+            usage_release(&u);
+        free(data);
+    }
     write_bytes("steps.json", steps, strlen(steps));
     ck_assert_msg(profile_read(&u, &facts, at("steps.json"), &e) == 0, "%s", e.text);
     ck_assert(u.n_layers == 2 && u.n_experts == 2 && u.count[0] == 6 && u.count[3] == 12);
