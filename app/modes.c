@@ -14,7 +14,7 @@
 #include "app/headless/fit_mode.h"
 #include "app/headless/list_devices.h"
 #include "app/lab/paper_bundle.h"
-#include "app/lab/report_mode.h"
+#include "app/placement/report_mode.h"
 #include "app/chat/screen/linemode.h"
 #include "app/headless/oneshot.h"
 #include "app/setup/resolve.h"

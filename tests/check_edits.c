@@ -334,6 +334,9 @@ START_TEST(the_trace_obeys)
     ck_assert_int_eq(
         sh("! grep '\"layer\":6,' o.jsonl | grep -vqE '\"experts\":\\[(0|9|4),(0|9|4)\\]'"), 0);
     ck_assert_int_eq(sh("grep '\"layer\":2,' o.jsonl | grep -qE '\"experts\":\\[(0|7),'"), 0);
+    /* and who chose: the layers 0, 2, 3, 5 and 6 are edited */
+    ck_assert_int_eq(sh("! grep -E '\"layer\":[02356],' o.jsonl | grep -v '\"by\":\"edited\"'"), 0);
+    ck_assert_int_eq(sh("! grep -E '\"layer\":[147],' o.jsonl | grep -v '\"by\":\"router\"'"), 0);
 }
 END_TEST
 
@@ -455,6 +458,45 @@ START_TEST(requests_have_their_own)
                         support_path("serve_edits.py"), support_demo(),
                         20000 + (int)(getpid() % 20000)),
                      0);
+}
+END_TEST
+
+/* Every line of a batch has its own edits, or those of --expert-edit, in whatever company; a
+ * receipt derives it again. */
+START_TEST(lines_have_their_own)
+{
+    ck_assert_int_eq(
+        sh("printf '%%s\\n' 'Tell me a story about a fox.' "
+           "'{\"prompt\":\"Tell me a story about a fox.\",\"expert_edits\":[\"off L*/E3\","
+           "\"only L4/E5\"]}' "
+           "'{\"prompt\":\"Tell me a story about a fox.\",\"expert_edits\":[]}' "
+           "'{\"prompt\":\"Tell me a story about a fox.\",\"expert_edits\":[\"off L99/E0\"]}' "
+           "'{\"prompt\":\"x\",\"expert_edits\":\"off L1/E0\"}' "
+           "'{\"prompt\":\"x\",\"expert_edits\":[3]}' "
+           "'Tell me a story about a fox.' >lines"),
+        0);
+    for (int parallel = 1; parallel <= 3; parallel += 2) {
+        ck_assert_int_eq(sh("$M --batch lines --temp 0.9 --seed 7 -n 40 --expert-edit 0.yaml "
+                            "--receipts --parallel %d --output b.jsonl 2>err",
+                            parallel),
+                         1);
+        ck_assert_int_eq(
+            sh("python3 - <<'E'\n"
+               "import json\n"
+               "a = [json.loads(l) for l in open('b.jsonl')]\n"
+               "t = [open(n).read().rstrip('\\n') for n in ('text0', 'text1', 'text')]\n"
+               "for i, k in ((0, 0), (1, 1), (2, 2), (6, 0)):\n"
+               "    assert a[i]['text'].rstrip('\\n') == t[k], i\n"
+               "assert \"'off L99/E0': the model's layers\" in a[3]['error']['message']\n"
+               "assert 'must be a list of at most 256' in a[4]['error']['message']\n"
+               "assert '[0] must be a string' in a[5]['error']['message']\n"
+               "E"),
+            0);
+    }
+    ck_assert_int_eq(sh("grep -v '\"error\"' b.jsonl >good && $M --replay good >out 2>err"), 0);
+    ck_assert_int_eq(sh("sed 's/only L4\\/E5/only L4\\/E6/' good >other; "
+                        "$M --replay other >out 2>err"),
+                     1);
 }
 END_TEST
 
@@ -661,6 +703,51 @@ START_TEST(directions_are_differences)
 }
 END_TEST
 
+/* The principal direction of pairs is numpy's, whose rows are vectors of single pairs. */
+START_TEST(principal_directions_are_numpys)
+{
+    const char *with = support_numpy();
+
+    ck_assert_int_eq(sh("printf '%%s\\n' 'A happy fox.' 'Tom was glad.' 'It was fun!' >PA; printf "
+                        "'%%s\\n' 'A sad fox.' 'Tom was angry at the bear.' 'Oh no!' >PB; $M "
+                        "--make-control-vector PA PB --method pca -o pca.gguf >out 2>err"),
+                     0);
+    ck_assert_int_eq(sh("$M " PROMPT " --control-vector pca.gguf >out 2>err && ! cmp -s out text"),
+                     0);
+    ck_assert_int_eq(sh("head -n 2 PB >short; $M --make-control-vector PA short --method pca -o "
+                        "no.gguf >out 2>err"),
+                     1);
+    ck_assert_int_eq(sh("grep -q 'pairs of lines: A has 3, B 2' err && ! test -e no.gguf"), 0);
+    ck_assert_int_eq(sh("head -n 2 PA >short; $M --make-control-vector short PB --method pca -o "
+                        "no.gguf >out 2>err"),
+                     1);
+    if (!with) {
+        support_skip("python3 has no numpy");
+        return;
+    }
+    ck_assert_int_eq(sh("for i in 1 2 3; do sed -n ${i}p PA >a1; sed -n ${i}p PB >b1; $M "
+                        "--make-control-vector a1 b1 -o p$i.gguf >out 2>err || exit 1; done"),
+                     0);
+    ck_assert_int_eq(
+        sh("%s - <<'E'\n"
+           "import numpy as np\n"
+           "def read(name):\n"
+           "    b = open(name, 'rb').read()\n"
+           "    at = b.rindex(b'direction.')\n"
+           "    h = int.from_bytes(b[at + 15:at + 23], 'little')\n"
+           "    return np.frombuffer(b[-7 * h * 4:], '<f4').reshape(7, h).astype(float)\n"
+           "d = np.array([read(f'p{i}.gguf') for i in (1, 2, 3)])\n"
+           "got = read('pca.gguf')\n"
+           "for l in range(7):\n"
+           "    v = np.linalg.eigh(d[:, l].T @ d[:, l])[1][:, -1]\n"
+           "    want = v * (v @ d[:, l].mean(0))\n"
+           "    assert np.abs(want - got[l]).max() < 1e-5 * np.abs(want).max(), l\n"
+           "E",
+           with),
+        0);
+}
+END_TEST
+
 START_TEST(vectors_are_refused)
 {
     make_vector();
@@ -706,6 +793,7 @@ int main(void)
     tcase_add_test(bits, the_trace_obeys);
     tcase_add_test(bits, refused);
     tcase_add_test(bits, requests_have_their_own);
+    tcase_add_test(bits, lines_have_their_own);
     tcase_add_test(bits, a_cell_is_two_perplexities);
     tcase_add_test(bits, questions_are_ablated);
     tcase_add_test(bits, ablation_is_refused);
@@ -718,6 +806,7 @@ int main(void)
                         sizeof steering / sizeof *steering);
     tcase_add_test(control, the_direction_is_added);
     tcase_add_test(control, directions_are_differences);
+    tcase_add_test(control, principal_directions_are_numpys);
     tcase_add_test(control, vectors_are_refused);
     suite_add_tcase(s, control);
     rc = support_run(s);

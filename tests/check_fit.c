@@ -347,6 +347,43 @@ START_TEST(the_table_prints_every_row)
 }
 END_TEST
 
+/* Control vectors are counted, as many bytes as the engine has of them, and named. */
+START_TEST(control_vectors_are_counted)
+{
+    char path[400], command[9000], *text;
+    struct adapter_request asked = {.path = path, .strength = 1};
+    struct engine_config c = {.model_path = demo_model(), .context = 200, .convert = -1};
+    struct fit without, with;
+    struct engine *g;
+    size_t n;
+    FILE *out;
+
+    snprintf(path, sizeof path, "%s/control.gguf", support_tmpdir());
+    snprintf(command, sizeof command,
+             "cd '%s' && echo 'A happy fox.' >a && echo 'A sad hen.' >b && '%s' -m '%s' "
+             "--make-control-vector a b -o '%s' >out 2>err",
+             support_tmpdir(), support_program(), demo_model(), path);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(fit_measure(&c, &without, &e), 0);
+    c.control = &asked;
+    c.n_control = 1;
+    ck_assert_msg(fit_measure(&c, &with, &e) == 0, "%s", e.text);
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    engine_session_clear(g);
+    ck_assert_uint_ge(with.control, 8 * 512);
+    ck_assert_uint_eq(with.control, engine_telemetry(g)->control_bytes);
+    ck_assert_uint_eq(with.total - with.program, without.total - without.program + with.control);
+    engine_close(g);
+    out = open_memstream(&text, &n);
+    fit_print(&with, out);
+    fclose(out);
+    ck_assert_ptr_nonnull(strstr(text, "control vectors"));
+    free(text);
+    strcpy(path, "/no/such.gguf");
+    ck_assert_int_eq(fit_measure(&c, &with, &e), ERR_IO);
+}
+END_TEST
+
 /* A model that drafts is in the table, with what it keeps of as long a context, and loading both
  * takes that much. */
 START_TEST(the_draft_model_is_counted)
@@ -797,6 +834,7 @@ static Suite *suite(void)
     tcase_add_test(t, less_context_and_experts_on_the_disk_are_one_remedy);
     tcase_add_test(t, rows_that_no_context_asks_for_are_not_counted);
     tcase_add_test(t, the_table_prints_every_row);
+    tcase_add_test(t, control_vectors_are_counted);
     tcase_add_test(t, the_draft_model_is_counted);
     tcase_add_test(t, the_block_that_drafts_is_counted);
     tcase_add_loop_test(t, the_devices_share_is_what_it_holds, 0, 10);

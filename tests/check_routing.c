@@ -4,6 +4,7 @@
 #include "app/lab/record.h"
 #include "app/lab/replay.h"
 #include "app/lab/report.h"
+#include "app/lab/token_class.h"
 #include "app/setup/profile_file.h"
 #include "engine/base/mem.h"
 #include "engine/model/model.h"
@@ -67,8 +68,10 @@ static void setup(void)
         return;
     ck_assert_int_eq(sh("$M " PROMPT " >text 2>err"), 0);
     ck_assert_int_eq(sh("$M " PROMPT " --routing-trace a.jsonl >out 2>err && cmp out text"), 0);
-    ck_assert_int_eq(
-        sh("$M " PROMPT " --routing-trace s.jsonl --routing-scores >out 2>err && cmp out text"), 0);
+    ck_assert_int_eq(sh("$M " PROMPT
+                        " --routing-trace s.jsonl --routing-scores --routing-logprobs >out 2>err "
+                        "&& cmp out text"),
+                     0);
     ck_assert_int_eq(sh("$M " PROMPT " --routing-trace a.safetensors >out 2>err && cmp out text"),
                      0);
 }
@@ -90,7 +93,8 @@ START_TEST(formats_hold_the_same)
     trace_close(b);
     ck_assert_int_eq(access(at("a.safetensors.part"), F_OK), -1);
     /* scores beside it, and nothing else */
-    ck_assert_int_eq(sh("sed 's/,\"scores\":\\[[^]]*\\]//;s/\"scores\":true/\"scores\":false/' "
+    ck_assert_int_eq(sh("sed 's/,\"scores\":\\[[^]]*\\]//;s/\"scores\":true/\"scores\":false/;"
+                        "s/\"logprob\":[^,]*,//;s/\"logprobs\":true/\"logprobs\":false/' "
                         "s.jsonl | cmp - a.jsonl"),
                      0);
 }
@@ -118,7 +122,9 @@ START_TEST(settings_do_not_change_it)
     }
     ck_assert_int_eq(sh("$M " PROMPT " %s --routing-trace b.jsonl >out 2>err", s), 0);
     ck_assert_msg(sh("cmp a.jsonl b.jsonl && cmp out text") == 0, "%s", s);
-    scored = sh("$M " PROMPT " %s --routing-scores --routing-trace b.jsonl >out 2>err", s);
+    scored = sh("$M " PROMPT " %s --routing-scores --routing-logprobs --routing-trace b.jsonl >out "
+                "2>err",
+                s);
     ck_assert_int_eq(scored, 0);
     ck_assert_msg(sh("cmp s.jsonl b.jsonl && cmp out text") == 0, "%s", s);
     ck_assert_int_eq(sh("$M " PROMPT " %s --routing-replay a.safetensors >out 2>err", s), 0);
@@ -161,6 +167,7 @@ START_TEST(wrong_flags_are_refused)
 {
     ck_assert_int_eq(sh("$M -p x --routing-trace b.txt >out 2>err"), 2);
     ck_assert_int_eq(sh("$M -p x --routing-scores >out 2>err"), 2);
+    ck_assert_int_eq(sh("$M -p x --routing-logprobs >out 2>err"), 2);
     ck_assert_int_eq(sh("$M --tokenize --routing-trace b.jsonl >out 2>err </dev/null"), 2);
     ck_assert_int_eq(sh("$M -p x --routing-trace /no/such/folder/b.jsonl >out 2>err"), 5);
     ck_assert_int_eq(sh("ln -sf /dev/full full.jsonl; $M -p x --routing-trace full.jsonl >out "
@@ -299,6 +306,159 @@ START_TEST(hooks_see_what_observers_see)
 }
 END_TEST
 
+/* ---- log-probabilities ---- */
+
+struct judged {
+    float all[80];
+    int n;
+};
+
+static int keep(void *ctx, const struct routing *r, struct error *e)
+{
+    struct judged *j = ctx;
+
+    for (int i = 0; i < r->rows; i++)
+        j->all[j->n++] = r->logprobs[i];
+    return 0;
+}
+
+/* Each token's probability is that of the logits before it, however the text is cut into passes,
+ * and in a second text as well. */
+START_TEST(probabilities_are_the_logits)
+{
+    struct judged j = {.n = 0};
+    struct routing_hooks hooks = {.rows = keep, .logprobs = true, .ctx = &j};
+    struct engine_config c = {.model_path = support_demo(), .ubatch = 24, .routing = &hooks};
+    struct error e = {0};
+    struct engine *g;
+    float *logits;
+    int ids[40], n;
+
+    for (int i = 0; i < 40; i++)
+        ids[i] = 100 + 7 * i;
+    ck_assert_msg(engine_open(&g, &c, &e) == 0, "%s", e.text);
+    n = engine_info(g)->model->hp.n_vocab;
+    logits = calloc((size_t)40 * (size_t)n, sizeof *logits);
+    ck_assert_int_eq(engine_eval(g, ids, 40, logits, true, &e), 0);
+    engine_session_clear(g);
+    ck_assert_int_eq(engine_eval_chunked(g, ids, 30, 7, NULL, false, &e), 0);
+    for (int i = 30; i < 40; i++)
+        ck_assert_int_eq(engine_eval(g, ids + i, 1, logits + (size_t)39 * (size_t)n, false, &e), 0);
+    ck_assert_int_eq(j.n, 80);
+    for (int i = 0; i < 80; i++) {
+        const float *row;
+        double sum = 0;
+
+        if (i % 40 == 0) {
+            ck_assert(isnan(j.all[i]));
+            continue;
+        }
+        row = logits + (size_t)(i % 40 - 1) * (size_t)n;
+        for (int x = 0; x < n; x++)
+            sum += exp((double)row[x]);
+        ck_assert_double_eq_tol((double)j.all[i], (double)row[ids[i % 40]] - log(sum), 1e-5);
+    }
+    free(logits);
+    engine_close(g);
+}
+END_TEST
+
+/* ---- scripts and stop words ---- */
+
+START_TEST(texts_have_scripts)
+{
+    static const struct {
+        const char *text;
+        enum trace_script script;
+        int stopword; /* of trace_stopword_words */
+    } texts[] = {{" the", SCRIPT_LATIN, 1},
+                 {" The", SCRIPT_LATIN, 1},
+                 {" und", SCRIPT_LATIN, 2},
+                 {" für", SCRIPT_LATIN, 2},
+                 {" avec", SCRIPT_LATIN, 3},
+                 {" más", SCRIPT_LATIN, 4},
+                 {" più", SCRIPT_LATIN, 5},
+                 {" não", SCRIPT_LATIN, 6},
+                 {" het", SCRIPT_LATIN, 7},
+                 {" fox", SCRIPT_LATIN, 0},
+                 {" the fox", SCRIPT_LATIN, 0},
+                 {" e", SCRIPT_LATIN, 0},
+                 {"12, \xc3\x97", 0, 0},
+                 {"1st", SCRIPT_LATIN, 0},
+                 {" λόγος", SCRIPT_GREEK, 0},
+                 {" лиса", SCRIPT_CYRILLIC, 0},
+                 {"שועל", SCRIPT_HEBREW, 0},
+                 {"ثعلب", SCRIPT_ARABIC, 0},
+                 {"लोमड़ी", SCRIPT_DEVANAGARI, 0},
+                 {"จิ้งจอก", SCRIPT_THAI, 0},
+                 {"여우", SCRIPT_HANGUL, 0},
+                 {"きつね", SCRIPT_KANA, 0},
+                 {"狐", SCRIPT_HAN, 0},
+                 {"。狐", SCRIPT_HAN, 0},
+                 {"მელა", SCRIPT_OTHER, 0},
+                 {"\xd0", SCRIPT_NONE, 0},
+                 {"", SCRIPT_NONE, 0},
+                 {" ", SCRIPT_NONE, 0},
+                 {"\xf0\x9f\xa6\x8a", SCRIPT_NONE, 0}};
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const char *s = texts[i].text;
+
+        ck_assert_msg((int)text_script(s, strlen(s)) == (int)texts[i].script, "%s: %d", s,
+                      (int)text_script(s, strlen(s)));
+        ck_assert_msg(text_stopword(s, strlen(s)) == texts[i].stopword, "%s: %d", s,
+                      text_stopword(s, strlen(s)));
+    }
+}
+END_TEST
+
+/* Traces of version 1, without scripts and with one `by` a token: read, reported and replayed. */
+START_TEST(old_traces_are_read)
+{
+    struct trace *t;
+
+    ck_assert_int_eq(sh("sed 's/\"moetop_routing\":2/\"moetop_routing\":1/;s/,\"logprobs\":false//;"
+                        "s/\"script\":\"[a-z]*\",\"stopword\":\"[a-z]*\",//;"
+                        "s/\"by\":\"router\"/\"by\":\"replay\"/' a.jsonl >old.jsonl"),
+                     0);
+    ck_assert_int_eq(
+        sh("python3 - <<'E'\n"
+           "import json\n"
+           "b = open('a.safetensors', 'rb').read()\n"
+           "n = int.from_bytes(b[:8], 'little')\n"
+           "h = json.loads(b[8:8 + n])\n"
+           "m = json.loads(h['__metadata__']['moetop_routing'])\n"
+           "m['moetop_routing'] = 1\n"
+           "del m['logprobs'], h['script'], h['stopword']\n"
+           "h['__metadata__']['moetop_routing'] = json.dumps(m)\n"
+           "k = h['by']['shape'][0]\n"
+           "at = h['by']['data_offsets'][0]\n"
+           "h['by'] = {'dtype': 'U8', 'shape': [k], 'data_offsets': [at, at + k]}\n"
+           "d = bytearray(b[8 + n:])\n"
+           "d[at:at + k] = bytes([1] * k)\n"
+           "h = json.dumps(h).encode()\n"
+           "open('old.safetensors', 'wb').write(len(h).to_bytes(8, 'little') + h + d)\n"
+           "E"),
+        0);
+    for (int i = 0; i < 2; i++) {
+        t = open_trace(i ? "old.jsonl" : "old.safetensors");
+        ck_assert_uint_eq(t->n, 100);
+        ck_assert_int_eq(t->head.version, 1);
+        for (uint64_t k = 0; k < t->n; k++)
+            for (int l = 0; l < t->head.layers; l++)
+                ck_assert_int_eq(trace_by(t, k, l), BY_REPLAY);
+        trace_close(t);
+        ck_assert_int_eq(sh("$T --routing-report old.%s --report-json old.json >out 2>err && grep "
+                            "-q '\"script\": null' old.json",
+                            i ? "jsonl" : "safetensors"),
+                         0);
+        ck_assert_int_eq(sh("$M " PROMPT " --routing-replay old.%s >out 2>err && cmp out text",
+                            i ? "jsonl" : "safetensors"),
+                         0);
+    }
+}
+END_TEST
+
 /* ---- other models: dense layers, shared experts, groups, layers without a feed-forward ---- */
 
 static const char *const families[] = {"qwen3_next",   "deepseek_v3", "nemotron_h", "gpt_oss",
@@ -385,7 +545,8 @@ START_TEST(families_are_recorded_and_replayed)
     ck_assert_msg(golden_open(&golden, path, why, sizeof why) == 0, "%s", why);
     bytes = (size_t)golden.n_vocab * sizeof *plain;
     plain = logits_with(model, NULL, &golden);
-    ck_assert_int_eq(recorder_open(&recorder, at("family.safetensors"), hooks.scores, &e), 0);
+    ck_assert_int_eq(
+        recorder_open(&recorder, at("family.safetensors"), hooks.scores, hooks.logprobs, &e), 0);
     hooks.ctx = recorder;
     recorded = logits_with(model, &hooks, &golden);
     ck_assert_msg(recorder_close(recorder, &e) == 0, "%s", e.text);
@@ -510,7 +671,7 @@ END_TEST
 static const struct {
     const char *from, *to;
 } changes[] = {
-    {"\"moetop_routing\":1", "\"moetop_routing\":2"},
+    {"\"moetop_routing\":2", "\"moetop_routing\":3"},
     {"\"layers\":8", "\"layers\":99999999999"},
     {"\"layers\":8", "\"layers\":-8"},
     {"\"slots\":2", "\"slots\":1"},
@@ -532,6 +693,11 @@ static const struct {
     {"\"experts\":[15,8]", "\"experts\":[15,8,3]"},
     {"\"experts\":[15,8]", "\"experts\":[15,-2]"},
     {"\"by\":\"router\"", "\"by\":7"},
+    {"\"by\":\"router\"", "\"by\":\"dice\""},
+    {"\"script\":\"", "\"script\":\"x"},
+    {"\"stopword\":\"", "\"stopword\":\"x"},
+    {"\"by\":\"router\"", "\"by\":\"router\",\"logprob\":0.5"},
+    {"\"by\":\"router\"", "\"by\":\"router\",\"logprob\":\"no\""},
 };
 
 START_TEST(wrong_values_are_refused)
@@ -655,7 +821,7 @@ START_TEST(the_chat_records)
                      0);
     ck_assert_int_eq(sh("printf '%%s\\n' /routing-trace '/routing-trace x.txt' "
                         "'/routing-trace off' '/routing-trace c.jsonl' 'Tell me of a fox.' "
-                        "'/routing-trace off' '/routing-trace scores c.safetensors' "
+                        "'/routing-trace off' '/routing-trace scores logprobs c.safetensors' "
                         "'/routing-trace d.jsonl' 'And a hen?' /quit | $M %s >said",
                         chat),
                      0);
@@ -668,7 +834,7 @@ START_TEST(the_chat_records)
     first = open_trace("c.jsonl");
     later = open_trace("c.safetensors");
     ck_assert_int_eq(later->sequences, 1);
-    ck_assert(!first->head.scores && later->head.scores);
+    ck_assert(!first->head.scores && later->head.scores && later->head.logprobs);
     ck_assert_uint_gt(later->n, first->n + 20);
     for (uint64_t i = 0; i < first->n; i++) {
         ck_assert_int_eq(trace_int(first, COLUMN_TOKEN, i), trace_int(whole, COLUMN_TOKEN, i));
@@ -691,7 +857,7 @@ START_TEST(drawings_are_files)
     ck_assert_int_eq(sh("$T --routing-report s.jsonl --report-figures f/one --report-json s.json "
                         ">out 2>err && $T --routing-report s.jsonl --report-figures f/two >out"),
                      0);
-    ck_assert_int_eq(sh("diff -r f/one f/two && ls f/one >names && grep -c '' names | grep -qx 14"),
+    ck_assert_int_eq(sh("diff -r f/one f/two && ls f/one >names && grep -c '' names | grep -qx 18"),
                      0);
     ck_assert_int_eq(sh("cd f/one && for i in *.svg; do grep -q '^<svg' $i && grep -q '</svg>' $i "
                         "|| exit 1; done"),
@@ -703,6 +869,47 @@ START_TEST(drawings_are_files)
                         "f/both/overlap.csv"),
                      0);
     ck_assert_int_eq(sh("$T --routing-report s.jsonl --report-figures s.jsonl/x 2>err >out"), 5);
+}
+END_TEST
+
+/* With -m: what k experts a layer give by the cost model; without, or without a device, why there
+ * are no figures. */
+START_TEST(placement_has_consequences)
+{
+    static struct device_info info[DEVICE_MAX];
+    const char *with = support_numpy();
+    char why[300];
+
+    ck_assert_int_eq(
+        sh("$T --routing-report s.jsonl >out 2>err && grep -q 'placement in tok/s: N/A, "
+           "no model is named: -m tiny-storyteller-Q8_0.gguf' out"),
+        0);
+    ck_assert_int_eq(sh("$T --quantize q4_0 %s other.gguf >out 2>err", support_demo()), 0);
+    ck_assert_int_eq(sh("$T -m other.gguf --routing-report s.jsonl >out 2>err"), 1);
+    ck_assert_int_eq(sh("grep -q 'is not the model of s.jsonl (tiny-storyteller' err"), 0);
+    if (opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why) < 1) {
+        support_skip("no OpenCL device: %s", why);
+        return;
+    }
+    ck_assert_int_eq(sh("$M --device opencl:0 --routing-report s.jsonl --report-json d.json >out "
+                        "2>err"),
+                     0);
+    ck_assert_int_eq(
+        sh("python3 - <<'E'\n"
+           "import json\n"
+           "p = json.load(open('d.json'))['traces'][0]['placement']\n"
+           "r = p['rows']\n"
+           "assert [x['experts'] for x in r] == [1, 2, 4, 8, 16], r\n"
+           "assert p['cpu_tok_s'] > 0 and p['experts_gpu_tok_s'] > 0 and p['gpu_tok_s'] > 0\n"
+           "assert all(x['hot_tok_s'] > 0 and x['hot_hits'] >= x['first_hits'] - 1e-9 for x in r)\n"
+           "assert r[-1]['hot_hits'] == r[-1]['first_hits'] == 1\n"
+           "assert abs(r[-1]['hot_tok_s'] / p['experts_gpu_tok_s'] - 1) < 1e-9\n"
+           "E"),
+        0);
+    ck_assert_int_eq(sh("grep -q 'hot tok/s' out"), 0);
+    if (with)
+        ck_assert_int_eq(sh("%s %s d.json s.jsonl", with, support_path("tools/routing_report.py")),
+                         0);
 }
 END_TEST
 
@@ -724,6 +931,30 @@ START_TEST(counts_become_a_profile)
     ck_assert(sum == 200);
     usage_release(&u);
     profile_facts_release(&facts);
+    /* a matrix for DeepSeek's and vLLM's balancers, read again */
+    ck_assert_int_eq(sh("$T --routing-report a.jsonl --routing-counts counts.npy >out 2>err"), 0);
+    ck_assert_msg(profile_read(&u, &facts, at("counts.npy"), &e) == 0, "%s", e.text);
+    ck_assert(u.n_layers == 8 && u.n_experts == 16 && facts.hash == 0 && u.tokens == 200);
+    usage_release(&u);
+    ck_assert_int_eq(sh("$M -p Hi -n 5 --profile counts.npy --place hot:2M >out 2>err"), 0);
+    if (support_numpy())
+        ck_assert_int_eq(sh("%s -c \"import numpy, json; a = numpy.load('counts.npy'); assert "
+                            "a.tolist() == json.load(open('counts.json'))['logical_count']; "
+                            "numpy.save('f.npy', a.astype('f4')); numpy.save('t.npy', a.T)\"",
+                            support_numpy()),
+                         0);
+    for (int cut = 0; cut < 140; cut += 3) { /* cut off anywhere */
+        size_t n;
+        char *data = read_bytes("counts.npy", &n);
+
+        write_bytes("cut.npy", data, (size_t)cut + 6);
+        ck_assert_int_eq(profile_read(&u, &facts, at("cut.npy"), &e), ERR_INPUT);
+        data[20 + cut % 100] = 'x';
+        write_bytes("cut.npy", data, n);
+        if (profile_read(&u, &facts, at("cut.npy"), &e) == 0)
+            usage_release(&u);
+        free(data);
+    }
     write_bytes("steps.json", steps, strlen(steps));
     ck_assert_msg(profile_read(&u, &facts, at("steps.json"), &e) == 0, "%s", e.text);
     ck_assert(u.n_layers == 2 && u.n_experts == 2 && u.count[0] == 6 && u.count[3] == 12);
@@ -759,6 +990,9 @@ int main(void)
     tcase_add_test(t, batches_have_sequences);
     tcase_add_test(t, quantisation_with_the_originals_experts);
     tcase_add_loop_test(t, hooks_see_what_observers_see, 0, 2);
+    tcase_add_test(t, probabilities_are_the_logits);
+    tcase_add_test(t, texts_have_scripts);
+    tcase_add_test(t, old_traces_are_read);
     tcase_add_loop_test(t, families_are_recorded_and_replayed, 0,
                         sizeof families / sizeof *families);
     tcase_add_loop_test(t, a_kill_leaves_what_was_written, 0, 2);
@@ -772,6 +1006,7 @@ int main(void)
     tcase_add_test(files, a_page_stands_alone);
     tcase_add_test(files, drawings_are_files);
     tcase_add_test(t, the_chat_records);
+    tcase_add_test(files, placement_has_consequences);
     tcase_add_test(files, counts_become_a_profile);
     suite_add_tcase(s, files);
     rc = support_run(s);

@@ -47,7 +47,7 @@ static uint64_t held(struct conversation *c)
 {
     const struct telemetry *t = conversation_telemetry(c);
 
-    return t ? t->weights_packed + t->kv_bytes + t->scratch_bytes : 0;
+    return t ? telemetry_held(t) : 0;
 }
 
 /* The options with this model (NULL: the bundled one), and the settings to open its engine with. */

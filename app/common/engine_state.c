@@ -34,6 +34,7 @@ static const struct member engine[] = {
     MEMBER(telemetry, COUNT, token_weight_bytes),
     MEMBER(telemetry, COUNT, token_kv_bytes),
     MEMBER(telemetry, COUNT, adapter_bytes),
+    MEMBER(telemetry, COUNT, control_bytes),
     MEMBER(telemetry, REAL, disk_rate),
     MEMBER(telemetry, REAL, disk_hits),
     MEMBER(telemetry, REAL, disk_share),

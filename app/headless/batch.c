@@ -353,6 +353,8 @@ static void begin_job(struct batch *b, struct job *j, const char *text, size_t n
     id = j->line.id ? json_loads(j->line.id, JSON_DECODE_ANY, NULL) : NULL;
     if (id)
         json_object_set_new(j->o, "id", id);
+    if (j->rc == 0)
+        j->rc = batch_line_edit(&j->line, engine_info(b->engine), &j->why);
     if (j->rc == 0 && b->mcp)
         j->rc = begin_talk(j);
     if (j->rc == 0)

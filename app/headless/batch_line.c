@@ -7,14 +7,18 @@
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/base/utf8.h"
+#include "engine/model/model.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define EDITS "expert_edits"
+#define EDITS_MOST 256 /* as in a request to the server */
+
 /* in addition to those of sampling */
-static const char *const own_keys[] = {"id",         "prompt", "messages", "system",     "raw",
-                                       "max_tokens", "stop",   "grammar",  "json_schema"};
+static const char *const own_keys[] = {"id",         "prompt", "messages", "system",      "raw",
+                                       "max_tokens", "stop",   "grammar",  "json_schema", EDITS};
 #define OWN_KEYS (sizeof own_keys / sizeof *own_keys)
 #define KEYS_MAX 48
 static const char *const roles[] = {"system", "user", "assistant"};
@@ -228,6 +232,45 @@ static int read_grammar(struct batch_line *line, const json_t *o, struct error *
     return t->begun ? 0 : no_memory(e);
 }
 
+static int read_edits(struct batch_line *line, const json_t *o, struct error *e)
+{
+    const json_t *list = get(o, EDITS);
+
+    if (!list)
+        return 0;
+    if (!json_is_array(list) || json_array_size(list) > EDITS_MOST)
+        return error_set(e, ERR_INPUT,
+                         "'" EDITS "' must be a list of at most %d strings such as \"off L17/E9\"",
+                         EDITS_MOST);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *s = json_array_get(list, i);
+
+        if (!json_is_string(s) || strlen(json_string_value(s)) != json_string_length(s))
+            return error_set(e, ERR_INPUT,
+                             "'" EDITS "' [%zu] must be a string such as \"off L17/E9\"", i);
+    }
+    line->edits = json_deep_copy(list);
+    return line->edits ? 0 : no_memory(e);
+}
+
+int batch_line_edit(struct batch_line *line, const struct engine_info *info, struct error *e)
+{
+    const char *lines[EDITS_MOST];
+    int n = (int)json_array_size(line->edits), rc;
+
+    line->turn.edited = true;
+    if (!line->edits) {
+        line->turn.edits = expert_edits_share(info->edits);
+        return 0;
+    }
+    for (int i = 0; i < n; i++)
+        lines[i] = json_string_value(json_array_get(line->edits, (size_t)i));
+    rc = expert_edits_read(&line->turn.edits, NULL, &info->model->hp, lines, n, e);
+    if (rc == ERR_USAGE)
+        rc = e->code = ERR_INPUT; /* of the line, not of the command */
+    return rc < 0 ? error_prefix(e, "'" EDITS "'") : 0;
+}
+
 static int read_object(struct batch_line *line, json_t *o, const char *system, struct error *e)
 {
     struct dialogue *d = &line->said;
@@ -249,7 +292,7 @@ static int read_object(struct batch_line *line, json_t *o, const char *system, s
     if ((rc = read_messages(d, o, system, e)) < 0 ||
         (rc = read_int(o, "max_tokens", -1, &line->turn.max_tokens, e)) < 0 ||
         (rc = sampling_read_json(&line->turn.sampling, o, NULL, e)) < 0 ||
-        (rc = read_grammar(line, o, e)) < 0)
+        (rc = read_grammar(line, o, e)) < 0 || (rc = read_edits(line, o, e)) < 0)
         return rc;
     return read_stops(line, o, e);
 }
@@ -293,6 +336,8 @@ void batch_line_release(struct batch_line *line)
         mem_free(line->turn.stops[i]);
     if (line->own_stops)
         mem_free(line->turn.stops);
+    expert_edits_free(line->turn.edits);
+    json_decref(line->edits);
     free(line->id); /* allocated by jansson */
     *line = (struct batch_line){0};
 }

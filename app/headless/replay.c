@@ -5,6 +5,7 @@
 #include "app/common/signals.h"
 #include "app/common/transcript.h"
 #include "app/headless/batch_line.h"
+#include "app/lab/routing.h"
 #include "app/setup/engine_options.h"
 #include "app/setup/grammar_options.h"
 #include "app/setup/parallel.h"
@@ -169,7 +170,8 @@ static int open_engine(struct replay *r, const json_t *receipt, bool named, stru
     close_engine(r);
     if (model && !named)
         rc = options_set(&r->o, &option_table[OPTION_ID_model], model, ORIGIN_CHAT, r->name, e);
-    if (rc < 0 || (rc = engine_setup_open(&r->o, &r->g, e)) < 0 ||
+    if (rc < 0 || (rc = routing_edits_of(&r->o, e)) < 0 ||
+        (rc = engine_setup_open(&r->o, &r->g, e)) < 0 ||
         (rc = receipt_model(&r->o, engine_info(r->g), r->model, e)) < 0 ||
         (rc = open_sessions(r, e)) < 0)
         return rc;
@@ -529,6 +531,8 @@ static int one(struct replay *r, const json_t *receipt, struct error *e)
         defaults.sampling.seed = strtoull(seed, NULL, 10);
     if (rc == 0)
         rc = batch_line_read(&line, request, strlen(request), &defaults, false, NULL, e);
+    if (rc == 0)
+        rc = batch_line_edit(&line, engine_info(r->g), e);
     if (rc < 0)
         error_prefix(e, "%s: answer %zu", r->name, r->at + 1);
     else

@@ -25,7 +25,8 @@ static const char steps[] =
     "derive() {\n"
     "    out=$1\n"
     "    mkdir -p \"$out\"\n"
-    "    (cd \"$work\" && answer --stats-json \"$out/stats.json\" --routing-scores \\\n"
+    "    (cd \"$work\" && answer --stats-json \"$out/stats.json\" --routing-scores "
+    "--routing-logprobs \\\n"
     "        --routing-trace \"$out/routing.safetensors\" --lens \"$out/lens.safetensors\" \\\n"
     "        >\"$out/answer.txt\")\n"
     "    (cd \"$out\" && \"$moetop\" --routing-report routing.safetensors --report-json "
@@ -176,10 +177,11 @@ static int check_flags(const struct options *o, struct error *e)
     if (o->connect)
         return error_set(e, ERR_USAGE,
                          "--paper-bundle is of a model on this machine: leave --connect away");
-    if (o->routing_trace || o->routing_scores || o->lens || o->stats_json)
-        return error_set(e, ERR_USAGE,
-                         "--paper-bundle sets --routing-trace, --routing-scores, --lens and "
-                         "--stats-json itself: leave them away");
+    if (o->routing_trace || o->routing_scores || o->routing_logprobs || o->lens || o->stats_json)
+        return error_set(
+            e, ERR_USAGE,
+            "--paper-bundle sets --routing-trace, --routing-scores, --routing-logprobs, --lens and "
+            "--stats-json itself: leave them away");
     return 0;
 }
 

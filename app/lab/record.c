@@ -6,10 +6,12 @@
 #include "engine/base/mem.h"
 #include "engine/base/message.h"
 #include "engine/base/path.h"
+#include "engine/device/expert_edits.h"
 #include "engine/file/weights.h"
 #include "engine/model/model.h"
 #include "engine/run/report/messages.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,19 +23,21 @@ struct open_sequence {
 
 struct recorder {
     char *path;
-    bool scores, failed;         /* failed: a write; nothing comes behind it */
-    struct trace_writer *writer; /* NULL: no model yet */
+    bool scores, logprobs, failed; /* failed: a write; nothing comes behind it */
+    struct trace_writer *writer;   /* NULL: no model yet */
     struct trace_head head;
-    uint8_t *classes; /* by token */
+    struct token_traits *traits; /* by token */
     int n_vocab, n_sequences;
     struct open_sequence *open;
     size_t n_open;
+    uint8_t *by;
     int16_t *experts;
     float *weights, *row_scores;
     uint64_t n; /* tokens written */
 };
 
-int recorder_open(struct recorder **out, const char *path, bool scores, struct error *e)
+int recorder_open(struct recorder **out, const char *path, bool scores, bool logprobs,
+                  struct error *e)
 {
     struct recorder *r;
 
@@ -47,6 +51,7 @@ int recorder_open(struct recorder **out, const char *path, bool scores, struct e
         return error_set(e, ERR_MEMORY, "out of memory for the routing trace");
     }
     r->scores = scores;
+    r->logprobs = logprobs;
     *out = r;
     return 0;
 }
@@ -55,8 +60,11 @@ int recorder_head(struct trace_head *h, const struct model *m, bool scores, stru
 {
     const struct hparams *hp = &m->hp;
 
-    *h = (struct trace_head){
-        .hash = m->hash, .layers = hp->n_layers, .experts = hp->n_experts, .scores = scores};
+    *h = (struct trace_head){.version = TRACE_VERSION,
+                             .hash = m->hash,
+                             .layers = hp->n_layers,
+                             .experts = hp->n_experts,
+                             .scores = scores};
     snprintf(h->model, sizeof h->model, "%s", path_name(weight_file_path(m->file)));
     for (int l = 0; l < hp->n_layers && l < TRACE_LAYERS; l++) {
         const struct ffn_shape *s = &hparams_layer(hp, l)->ffn;
@@ -84,6 +92,7 @@ int recorder_model(struct recorder *r, const struct engine_info *info, struct er
 
     if (rc < 0)
         return error_prefix(e, "--routing-trace");
+    head.logprobs = r->logprobs;
     r->n_open = 0; /* sessions of an engine before it */
     if (r->writer && head.hash == r->head.hash &&
         trace_head_match(&r->head, r->path, &head, head.model, e) == 0)
@@ -95,15 +104,16 @@ int recorder_model(struct recorder *r, const struct engine_info *info, struct er
                          r->path, r->head.model);
     r->head = head;
     cells = (size_t)(head.layers * head.slots);
+    r->by = mem_alloc((size_t)head.layers, 1);
     r->experts = mem_alloc(cells, sizeof *r->experts);
     r->weights = mem_alloc(cells, sizeof *r->weights);
     r->row_scores = mem_alloc((size_t)head.layers * (size_t)head.experts, sizeof *r->row_scores);
     r->n_vocab = info->model->hp.n_vocab;
-    r->classes = mem_alloc((size_t)r->n_vocab, 1);
-    if (!r->experts || !r->weights || !r->row_scores || !r->classes)
+    r->traits = mem_alloc((size_t)r->n_vocab, sizeof *r->traits);
+    if (!r->by || !r->experts || !r->weights || !r->row_scores || !r->traits)
         return error_set(e, ERR_MEMORY, "out of memory for the routing trace");
     for (int id = 0; id < r->n_vocab && info->tokenizer; id++)
-        r->classes[id] = (uint8_t)token_class(info->tokenizer, id);
+        r->traits[id] = token_traits(info->tokenizer, id);
     return trace_writer_open(&r->writer, r->path, &head, e);
 }
 
@@ -160,13 +170,20 @@ int recorder_rows(struct recorder *r, const struct routing *from, struct error *
                                 .sequence = s->number,
                                 .position = from->pos + i,
                                 .token = from->ids[i],
-                                .by = from->imposed ? BY_REPLAY : BY_ROUTER};
+                                .logprob = h->logprobs ? from->logprobs[i] : NAN};
 
-        t.class = t.token >= 0 && t.token < r->n_vocab ? r->classes[t.token] : CLASS_SPECIAL;
+        if (t.token >= 0 && t.token < r->n_vocab) {
+            t.class = r->traits[t.token].class;
+            t.script = r->traits[t.token].script;
+            t.stopword = r->traits[t.token].stopword;
+        }
         place_message(from, t.position, &t);
         for (int l = 0; l < h->layers; l++) {
             size_t at = (size_t)l * from->layer_stride + (size_t)(i * from->used);
 
+            r->by[l] = from->imposed                                       ? BY_REPLAY
+                       : h->used[l] > 0 && expert_edits_of(from->edits, l) ? BY_EDITED
+                                                                           : BY_ROUTER;
             for (int k = 0; k < h->slots; k++) {
                 bool there = k < h->used[l] && k < from->used;
 
@@ -178,7 +195,7 @@ int recorder_rows(struct recorder *r, const struct routing *from, struct error *
                     from->scores[(size_t)l * from->score_stride + (size_t)i * (size_t)h->experts +
                                  (size_t)x];
         }
-        rc = trace_writer_token(r->writer, &t, r->experts, r->weights,
+        rc = trace_writer_token(r->writer, &t, r->by, r->experts, r->weights,
                                 h->scores ? r->row_scores : NULL, e);
         r->n += rc == 0;
     }
@@ -206,7 +223,8 @@ int recorder_close(struct recorder *r, struct error *e)
         return 0;
     rc = trace_writer_close(r->writer, e);
     mem_free(r->path);
-    mem_free(r->classes);
+    mem_free(r->traits);
+    mem_free(r->by);
     mem_free(r->open);
     mem_free(r->experts);
     mem_free(r->weights);

@@ -7,7 +7,8 @@
 struct recorder;
 
 /* The file is created once the model is known: recorder_model. */
-int recorder_open(struct recorder **out, const char *path, bool scores, struct error *e);
+int recorder_open(struct recorder **out, const char *path, bool scores, bool logprobs,
+                  struct error *e);
 /* At the start of every engine. ERR_USAGE: a model without a router, or another model than the
  * first one's. ERR_IO. */
 int recorder_model(struct recorder *r, const struct engine_info *info, struct error *e);

@@ -22,6 +22,8 @@ struct spanned {
     X(FACTOR_CLASS,    "class")    \
     X(FACTOR_ROLE,     "role")     \
     X(FACTOR_POSITION, "position") \
+    X(FACTOR_SCRIPT,   "script")   \
+    X(FACTOR_LANGUAGE, "language") \
     X(FACTOR_HALF,     "half")
 /* clang-format on */
 enum factor {
@@ -46,6 +48,15 @@ struct expert_pair {
     double expected, lift;
 };
 
+/* Of the router's margin at a token to -ln p of the next one; n 0: there is none. rho: Spearman's
+ * rank correlation. low, high: perplexity of the tokens behind the quarter of least margins, behind
+ * that of the largest. */
+struct relation {
+    uint64_t n;
+    struct spanned rho;
+    double low, high;
+};
+
 struct layer_report {
     int layer, experts, used;
     double *counts;                         /* (experts) tokens that chose it */
@@ -66,17 +77,53 @@ struct layer_report {
     double drift; /* Jensen-Shannon divergence of the second half from the first, bits */
     /* least score of the chosen less the largest of the others; if the trace has scores */
     double margin_mean, margin_median, margin_p10;
+    struct relation relation; /* if it has log-probabilities, too */
+};
+
+/* A language of TRACE_STOPWORDS, or a script behind them. 0: unknown. */
+#define REPORT_LANGUAGES (TRACE_STOPWORDS + TRACE_SCRIPTS)
+
+/* What k experts a layer give, in tokens a second by the cost model (app/placement/consequences.h):
+ * the most used ones on the device, as many bytes as k of each layer take; the first k of each
+ * layer there; an expert cache of as many, the others on disk. hits: share of the routers' calls.
+ */
+#define REPORT_PLACED 16
+struct report_placed {
+    int experts;
+    uint64_t bytes;
+    double hot, hot_hits, first, first_hits;
+    double cached, cache_hits,
+        read; /* cached 0: the disk's rate is not known; read: bytes a token */
+};
+
+struct report_placement {
+    char none[240]; /* why there are no figures; "": there are */
+    char device[120];
+    double cpu, gpu, experts_gpu; /* all there */
+    double disk;                  /* bytes a second; 0: not known */
+    int n;
+    struct report_placed rows[REPORT_PLACED];
 };
 
 struct trace_report {
     const struct trace *trace;
     int *prev; /* (n) the token before it in its sequence; -1: none */
+    /* (n) of its text, NULL: the trace has no scripts; tokens of each */
+    uint8_t *language;
+    uint64_t languages[REPORT_LANGUAGES];
+    double perplexity; /* of the tokens whose log-probability the trace has; 0: none */
     int n_layers;
     struct layer_report *layers; /* those with a router */
+    struct report_placement placement;
 };
 
 int trace_report_make(struct trace_report *r, const struct trace *t, struct error *e);
 void trace_report_release(struct trace_report *r);
+
+/* report_language.c, report_margin.c: parts of it. ERR_MEMORY. */
+int report_languages_make(struct trace_report *r, struct error *e);
+const char *report_language_word(int language);
+int report_margin_make(struct layer_report *r, const struct trace_report *of, struct error *e);
 
 struct layer_comparison {
     int layer;

@@ -39,18 +39,30 @@ static double margin_of(const struct layer_report *p)
     return p->margin_median;
 }
 
+static double language_of(const struct layer_report *p)
+{
+    return p->tests[FACTOR_LANGUAGE].v;
+}
+
+static double relation_of(const struct layer_report *p)
+{
+    return p->relation.rho.value;
+}
+
 /* A figure by layer. */
 static const struct curve {
     const char *name, *title, *unit;
     double (*of)(const struct layer_report *p);
-    bool scores; /* only where scores were recorded */
+    bool scores, logprobs; /* only where those were recorded */
 } curves[] = {
-    {"entropy", "Entropy of the load", "bits", entropy_of, false},
-    {"gini", "Gini coefficient of the load", "Gini", gini_of, false},
-    {"kept", "Experts kept from token to token", "%", kept_of, false},
-    {"told", "Experts told by the layer before", "%", told_of, false},
-    {"class", "Specialisation by class of token (Cramér's V)", "V", class_of, false},
-    {"margin", "The router's margin (median)", "score", margin_of, true},
+    {"entropy", "Entropy of the load", "bits", entropy_of, false, false},
+    {"gini", "Gini coefficient of the load", "Gini", gini_of, false, false},
+    {"kept", "Experts kept from token to token", "%", kept_of, false, false},
+    {"told", "Experts told by the layer before", "%", told_of, false, false},
+    {"class", "Specialisation by class of token (Cramér's V)", "V", class_of, false, false},
+    {"language", "Specialisation by language of text (Cramér's V)", "V", language_of, false, false},
+    {"margin", "The router's margin (median)", "score", margin_of, true, false},
+    {"surprise", "The router's margin and -ln p of the next token", "rho", relation_of, true, true},
 };
 
 static struct report_drawing *add(struct report_drawings *d, int of, size_t n, const char *name)
@@ -145,7 +157,8 @@ int report_drawings_make(struct report_drawings *d, const struct trace_report *r
     for (size_t i = 0; i < n && rc == 0; i++) {
         rc = add_map(d, &r[i], (int)i, n, e);
         for (size_t k = 0; k < sizeof curves / sizeof *curves && rc == 0; k++)
-            if (r[i].n_layers > 1 && (!curves[k].scores || r[i].trace->head.scores))
+            if (r[i].n_layers > 1 && (!curves[k].scores || r[i].trace->head.scores) &&
+                (!curves[k].logprobs || r[i].trace->head.logprobs))
                 rc = add_curve(d, &r[i], (int)i, n, &curves[k], e);
     }
     return rc == 0 && c && c->common && c->n_layers > 1 ? add_overlap(d, c, e) : rc;

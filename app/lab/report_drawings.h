@@ -5,7 +5,7 @@
 
 #include "app/lab/report.h"
 
-#define REPORT_DRAWINGS 16 /* at most, of two traces */
+#define REPORT_DRAWINGS 32 /* at most, of two traces */
 
 struct report_drawing {
     int of;          /* index of the trace; -1: of both */

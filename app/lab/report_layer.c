@@ -3,11 +3,8 @@
 #include "app/lab/report.h"
 
 #include "engine/base/mem.h"
-#include "engine/base/series.h"
 
-#include <assert.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define AHEAD_MOST 20000 /* tokens whose experts are predicted */
@@ -253,80 +250,50 @@ static int position_of(int pos)
     return pos < 16 ? 0 : pos < 64 ? 1 : pos < 256 ? 2 : pos < 1024 ? 3 : 4;
 }
 
-static const int groups[FACTORS] = {TRACE_CLASSES, TRACE_ROLES, POSITIONS, 2};
+static const int groups[FACTORS] = {TRACE_CLASSES, TRACE_ROLES,      POSITIONS,
+                                    TRACE_SCRIPTS, REPORT_LANGUAGES, 2};
+#define GROUPS_MOST ((size_t)REPORT_LANGUAGES)
 
-static int group_of(const struct trace *t, uint64_t i, enum factor f)
+/* -1: the token says nothing of it. */
+static int group_of(const struct trace_report *r, uint64_t i, enum factor f)
 {
+    const struct trace *t = r->trace;
+
     switch (f) {
     case FACTOR_CLASS: return *trace_at(t, COLUMN_CLASS, i);
     case FACTOR_ROLE: return *trace_at(t, COLUMN_ROLE, i);
     case FACTOR_POSITION: return position_of(trace_int(t, COLUMN_POSITION, i));
+    case FACTOR_SCRIPT: return r->language ? *trace_at(t, COLUMN_SCRIPT, i) - 1 : -1;
+    case FACTOR_LANGUAGE: return r->language ? r->language[i] - 1 : -1;
     default: return i >= t->n / 2;
     }
 }
 
-static int make_tests(struct layer_report *r, const struct trace *t, struct error *e)
+static int make_tests(struct layer_report *r, const struct trace_report *of, struct error *e)
 {
+    const struct trace *t = of->trace;
     size_t experts = (size_t)r->experts;
-    double *table = mem_alloc(TRACE_CLASSES * experts, sizeof *table);
+    double *table = mem_alloc(GROUPS_MOST * experts, sizeof *table);
 
-    static_assert((int)TRACE_CLASSES >= (int)TRACE_ROLES && (int)TRACE_CLASSES >= POSITIONS,
-                  "rows of the table");
     if (!table)
         return no_memory(e);
     for (int f = 0; f < FACTORS; f++) {
-        memset(table, 0, TRACE_CLASSES * experts * sizeof *table);
+        memset(table, 0, GROUPS_MOST * experts * sizeof *table);
         for (uint64_t i = 0; i < t->n; i++) {
-            int x = trace_expert(t, i, r->layer, 0);
+            int x = trace_expert(t, i, r->layer, 0), group = group_of(of, i, (enum factor)f);
 
-            if (x >= 0)
-                table[(size_t)group_of(t, i, (enum factor)f) * experts + (size_t)x]++;
+            if (x >= 0 && group >= 0)
+                table[(size_t)group * experts + (size_t)x]++;
         }
         r->tests[f] = figure_chi_square(table, groups[f], r->experts);
     }
-    memset(table, 0, TRACE_CLASSES * experts * sizeof *table);
+    memset(table, 0, GROUPS_MOST * experts * sizeof *table);
     for (uint64_t i = 0; i < t->n; i++)
         for (int k = 0; k < r->used; k++)
             if (trace_expert(t, i, r->layer, k) >= 0)
                 table[(i >= t->n / 2 ? experts : 0) + (size_t)trace_expert(t, i, r->layer, k)]++;
     r->drift = figure_divergence(table, table + experts, r->experts);
     mem_free(table);
-    return 0;
-}
-
-/* ---- the router's margin ---- */
-
-static int make_margin(struct layer_report *r, const struct trace *t, struct error *e)
-{
-    double *margins = mem_alloc(t->n, sizeof *margins), sum = 0;
-    size_t n = 0;
-
-    if (!margins)
-        return no_memory(e);
-    for (uint64_t i = 0; i < t->n; i++) {
-        double least = INFINITY, most = -INFINITY;
-
-        for (int x = 0; x < r->experts; x++) {
-            double v = (double)trace_score(t, i, r->layer, x);
-            bool chosen = false;
-
-            for (int k = 0; k < r->used; k++)
-                chosen = chosen || trace_expert(t, i, r->layer, k) == x;
-            if (chosen)
-                least = fmin(least, v);
-            else
-                most = fmax(most, v);
-        }
-        if (isfinite(least - most))
-            sum += margins[n++] = least - most;
-    }
-    qsort(margins, n, sizeof *margins, series_compare);
-    if (n) {
-        r->margin_mean = sum / (double)n;
-        r->margin_median = series_percentile(margins, n, 50);
-        r->margin_p10 = series_percentile(margins, n, 10);
-    }
-    mem_free(margins);
     return 0;
 }
 
@@ -356,6 +323,22 @@ static int find_prev(struct trace_report *r, struct error *e)
     return 0;
 }
 
+static double perplexity_of(const struct trace *t)
+{
+    double sum = 0;
+    uint64_t n = 0;
+
+    for (uint64_t i = 0; i < t->n && t->head.logprobs; i++) {
+        double p = (double)trace_logprob(t, i);
+
+        if (!isnan(p)) {
+            sum -= p;
+            n++;
+        }
+    }
+    return n ? exp(sum / (double)n) : 0;
+}
+
 static int correct(struct trace_report *r, struct error *e)
 {
     struct chi_square **tests = mem_alloc((size_t)(r->n_layers * FACTORS) + 1, sizeof *tests);
@@ -382,6 +365,9 @@ int trace_report_make(struct trace_report *r, const struct trace *t, struct erro
     if (!(r->layers = mem_alloc((size_t)t->head.layers, sizeof *r->layers)))
         return no_memory(e);
     rc = find_prev(r, e);
+    if (rc == 0)
+        rc = report_languages_make(r, e);
+    r->perplexity = perplexity_of(t);
     for (int l = 0; l < t->head.layers && rc == 0; l++) {
         struct layer_report *one = &r->layers[r->n_layers];
 
@@ -402,9 +388,9 @@ int trace_report_make(struct trace_report *r, const struct trace *t, struct erro
         if (rc == 0 && r->n_layers > 1)
             rc = make_ahead(one, one - 1, t, e);
         if (rc == 0)
-            rc = make_tests(one, t, e);
+            rc = make_tests(one, r, e);
         if (rc == 0 && t->head.scores)
-            rc = make_margin(one, t, e);
+            rc = report_margin_make(one, r, e);
     }
     if (rc == 0)
         rc = correct(r, e);
@@ -421,5 +407,6 @@ void trace_report_release(struct trace_report *r)
         mem_free(r->layers[l].counts);
     mem_free(r->layers);
     mem_free(r->prev);
+    mem_free(r->language);
     *r = (struct trace_report){0};
 }

@@ -88,6 +88,43 @@ static void put_factors(FILE *f, const struct trace_report *r)
     }
 }
 
+static void put_languages(FILE *f, const struct trace_report *r)
+{
+    const char *between = "\nlanguages, tokens of texts: ";
+
+    for (int i = 0; i < REPORT_LANGUAGES && r->language; i++)
+        if (r->languages[i]) {
+            fprintf(f, "%s%s %llu", between, report_language_word(i),
+                    (unsigned long long)r->languages[i]);
+            between = ", ";
+        }
+    if (r->language)
+        fprintf(f, "\n");
+}
+
+static void put_relation(FILE *f, const struct trace_report *r)
+{
+    if (!r->trace->head.logprobs || !r->trace->head.scores)
+        return;
+    fprintf(
+        f,
+        "\nrouter's margin and the next token: Spearman's rho of margin and -ln p, with a 95 %% "
+        "interval; perplexity behind the quarter of least margins, of largest (all: %.4f)\n"
+        "layer  rho                        least   largest    pairs\n",
+        r->perplexity);
+    for (int l = 0; l < r->n_layers; l++) {
+        const struct relation *p = &r->layers[l].relation;
+
+        fprintf(f, "%5d ", r->layers[l].layer);
+        if (p->n) {
+            put_spanned(f, &p->rho, 3);
+            fprintf(f, " %9.3f %9.3f %8llu\n", p->low, p->high, (unsigned long long)p->n);
+        } else {
+            fprintf(f, " N/A: too few tokens have both\n");
+        }
+    }
+}
+
 static void put_pairs(FILE *f, const struct trace_report *r)
 {
     fprintf(f, "\nexperts chosen together more often than by chance (times, expected)\n");
@@ -100,6 +137,61 @@ static void put_pairs(FILE *f, const struct trace_report *r)
                     p->pairs[i].lift, (unsigned long long)p->pairs[i].count, p->pairs[i].expected);
         fprintf(f, p->n_pairs ? "\n" : "  none\n");
     }
+}
+
+static void put_placement(FILE *f, const struct report_placement *p)
+{
+    if (p->none[0]) {
+        fprintf(f, "\nplacement in tok/s: N/A, %s\n", p->none);
+        return;
+    }
+    fprintf(
+        f,
+        "\nplacement, tokens a second by the cost model with what jobs cost on this machine and "
+        "%s: cpu %.2f, experts-gpu %.2f, gpu %.2f\n"
+        "k experts a layer: hot, the most used ones there; experts:k, the first k of each layer; "
+        "a cache of as many, the others on disk%s\n"
+        "    k      MiB   hot tok/s   calls  experts:k   calls  cache tok/s   calls  read a "
+        "token\n",
+        p->device, p->cpu, p->experts_gpu, p->gpu,
+        p->disk > 0
+            ? ""
+            : " (N/A: the disk's rate is not known, the file is small or not read directly)");
+    for (int i = 0; i < p->n; i++) {
+        const struct report_placed *r = &p->rows[i];
+
+        fprintf(f, "%5d %8.2f %11.2f %6.1f%% %10.2f %6.1f%%", r->experts,
+                (double)r->bytes / (1 << 20), r->hot, 100 * r->hot_hits, r->first,
+                100 * r->first_hits);
+        if (r->cached > 0)
+            fprintf(f, " %12.2f", r->cached);
+        else
+            fprintf(f, " %12s", "N/A");
+        fprintf(f, " %6.1f%% %9.3f MiB\n", 100 * r->cache_hits, r->read / (1 << 20));
+    }
+}
+
+static json_t *placement_json(const struct report_placement *p)
+{
+    json_t *rows = json_array();
+
+    if (p->none[0]) {
+        json_decref(rows);
+        return json_pack("{s:s}", "none", p->none);
+    }
+    for (int i = 0; i < p->n; i++) {
+        const struct report_placed *r = &p->rows[i];
+
+        json_array_append_new(
+            rows, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "experts", r->experts,
+                            "bytes", (json_int_t)r->bytes, "hot_tok_s", r->hot, "hot_hits",
+                            r->hot_hits, "first_tok_s", r->first, "first_hits", r->first_hits,
+                            "cache_hits", r->cache_hits, "read_bytes", r->read, "cache_tok_s",
+                            r->cached > 0 ? json_real(r->cached) : json_null()));
+    }
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:o}", "device", p->device, "cpu_tok_s", p->cpu,
+                     "experts_gpu_tok_s", p->experts_gpu, "gpu_tok_s", p->gpu,
+                     "disk_bytes_per_second", p->disk, "rows", rows);
 }
 
 static void put_comparison(FILE *f, const struct trace_report *r, const struct trace_comparison *c)
@@ -134,7 +226,10 @@ void report_text(FILE *f, const struct trace_report *r, size_t n, const struct t
         put_load(f, &r[i]);
         put_time(f, &r[i]);
         put_factors(f, &r[i]);
+        put_languages(f, &r[i]);
+        put_relation(f, &r[i]);
         put_pairs(f, &r[i]);
+        put_placement(f, &r[i].placement);
     }
     if (c)
         put_comparison(f, r, c);
@@ -183,6 +278,32 @@ static json_t *layer_json(const struct layer_report *p, bool scores)
         json_object_set_new(o, "margin",
                             json_pack("{s:f, s:f, s:f}", "mean", p->margin_mean, "median",
                                       p->margin_median, "p10", p->margin_p10));
+    if (o && p->relation.n)
+        json_object_set_new(o, "margin_surprise",
+                            json_pack("{s:I, s:o, s:f, s:f}", "pairs", (json_int_t)p->relation.n,
+                                      "rho", spanned_json(&p->relation.rho), "perplexity_least",
+                                      p->relation.low, "perplexity_largest", p->relation.high));
+    return o;
+}
+
+static json_t *trace_json(const struct trace_report *r)
+{
+    const struct trace *t = r->trace;
+    json_t *layers = json_array(), *languages = json_object(), *o;
+
+    for (int l = 0; l < r->n_layers; l++)
+        json_array_append_new(layers, layer_json(&r->layers[l], t->head.scores));
+    for (int i = 0; i < REPORT_LANGUAGES; i++)
+        if (r->languages[i])
+            json_object_set_new(languages, report_language_word(i),
+                                json_integer((json_int_t)r->languages[i]));
+    o = json_pack("{s:s, s:s, s:I, s:i, s:b, s:o, s:o}", "file", t->path, "model", t->head.model,
+                  "tokens", (json_int_t)t->n, "sequences", t->sequences, "torn", t->torn,
+                  "languages", languages, "layers", layers);
+    if (o)
+        json_object_set_new(o, "placement", placement_json(&r->placement));
+    if (o && r->perplexity > 0)
+        json_object_set_new(o, "perplexity", json_real(r->perplexity));
     return o;
 }
 
@@ -210,17 +331,8 @@ json_t *report_figures_json(const struct trace_report *r, size_t n,
 {
     json_t *traces = json_array(), *o;
 
-    for (size_t i = 0; i < n; i++) {
-        const struct trace *t = r[i].trace;
-        json_t *layers = json_array();
-
-        for (int l = 0; l < r[i].n_layers; l++)
-            json_array_append_new(layers, layer_json(&r[i].layers[l], t->head.scores));
-        json_array_append_new(traces,
-                              json_pack("{s:s, s:s, s:I, s:i, s:b, s:o}", "file", t->path, "model",
-                                        t->head.model, "tokens", (json_int_t)t->n, "sequences",
-                                        t->sequences, "torn", t->torn, "layers", layers));
-    }
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(traces, trace_json(&r[i]));
     o = json_pack("{s:s, s:i, s:o}", "format", "moetop-routing-report", "version", 1, "traces",
                   traces);
     if (o && c)

@@ -70,8 +70,9 @@ int routing_begin(const struct options *o, const char *mode, struct error *e)
 {
     int rc;
 
-    if (o->routing_scores && !o->routing_trace)
-        return error_set(e, ERR_USAGE, "--routing-scores belongs to --routing-trace FILE");
+    if ((o->routing_scores || o->routing_logprobs) && !o->routing_trace)
+        return error_set(e, ERR_USAGE, "--routing-%s belongs to --routing-trace FILE",
+                         o->routing_scores ? "scores" : "logprobs");
     if (o->expert_edit && (rc = edits_begin(o, mode, e)) < 0)
         return rc;
     if (!o->routing_trace && !o->routing_replay)
@@ -85,20 +86,21 @@ int routing_begin(const struct options *o, const char *mode, struct error *e)
                          "--%s: not with --%s; routing is that of the chat, -p, --batch, --serve, "
                          "--embed, --perplexity, --perplexity-lines, --kl-divergence and --choices",
                          o->routing_trace ? "routing-trace" : "routing-replay", mode);
-    if (o->routing_trace &&
-        (rc = recorder_open(&lab.recorder, o->routing_trace, o->routing_scores, e)) < 0)
+    if (o->routing_trace && (rc = recorder_open(&lab.recorder, o->routing_trace, o->routing_scores,
+                                                o->routing_logprobs, e)) < 0)
         return rc;
     if (o->routing_replay && (rc = routing_replay_open(&lab.replay, o->routing_replay, e)) < 0)
         return rc;
     lab.hooks = (struct routing_hooks){.begin = begin,
                                        .rows = lab.recorder ? rows : NULL,
                                        .impose = lab.replay ? impose : NULL,
-                                       .scores = o->routing_trace && o->routing_scores};
+                                       .scores = o->routing_trace && o->routing_scores,
+                                       .logprobs = o->routing_trace && o->routing_logprobs};
     return 0;
 }
 
-int routing_record(struct engine *g, const char *path, bool scores, uint64_t *recorded,
-                   struct error *e)
+int routing_record(struct engine *g, const char *path, bool scores, bool logprobs,
+                   uint64_t *recorded, struct error *e)
 {
     int rc;
 
@@ -112,11 +114,12 @@ int routing_record(struct engine *g, const char *path, bool scores, uint64_t *re
                          "ends it",
                          recorder_path(lab.recorder));
     if (path) {
-        if ((rc = recorder_open(&lab.recorder, path, scores, e)) < 0)
+        if ((rc = recorder_open(&lab.recorder, path, scores, logprobs, e)) < 0)
             return rc;
         lab.hooks.begin = begin;
         lab.hooks.rows = rows;
         lab.hooks.scores = scores;
+        lab.hooks.logprobs = logprobs;
         if ((rc = engine_routing_hooks_set(g, &lab.hooks, e)) == 0)
             return 0;
     } else {
@@ -124,7 +127,7 @@ int routing_record(struct engine *g, const char *path, bool scores, uint64_t *re
 
         *recorded = recorder_tokens(lab.recorder);
         lab.hooks.rows = NULL;
-        lab.hooks.scores = false;
+        lab.hooks.scores = lab.hooks.logprobs = false;
         rc = 0;
         (void)engine_routing_hooks_set(g, lab.replay ? &lab.hooks : NULL, &ignored);
     }
@@ -151,6 +154,13 @@ const char *const *routing_edits(int *n)
 {
     *n = (int)lab.edits.n;
     return (const char *const *)lab.edits.lines;
+}
+
+int routing_edits_of(const struct options *o, struct error *e)
+{
+    edit_lines_release(&lab.edits);
+    lab.edits = (struct edit_lines){0};
+    return o->expert_edit ? edit_file_read(&lab.edits, o->expert_edit, e) : 0;
 }
 
 int routing_end(struct error *e)

@@ -17,12 +17,14 @@ int routing_begin(const struct options *o, const char *mode, struct error *e);
 const struct routing_hooks *routing_hooks_get(void);
 /* /routing-trace: begins a trace in the engine that runs, or (path NULL) finishes the one there is;
  * *recorded: its tokens. The engine's thread, outside a turn. ERR_USAGE, ERR_IO, ERR_MEMORY. */
-int routing_record(struct engine *g, const char *path, bool scores, uint64_t *recorded,
-                   struct error *e);
+int routing_record(struct engine *g, const char *path, bool scores, bool logprobs,
+                   uint64_t *recorded, struct error *e);
 /* The trace that is being written; NULL: none. The engine's thread. */
 const char *routing_recorded_path(void);
 /* For engine_config.expert_edits: the lines of --expert-edit; *n 0: none. */
 const char *const *routing_edits(int *n);
+/* Reads those of o in their place, for an engine that is opened with a receipt's options. */
+int routing_edits_of(const struct options *o, struct error *e);
 /* Finishes the trace; the first error counts. */
 int routing_end(struct error *e);
 

@@ -4,8 +4,18 @@
 
 #include "app/lab/routing_trace.h"
 
+#include <stddef.h>
+
 struct tokenizer;
 
-enum trace_class token_class(const struct tokenizer *t, int id);
+struct token_traits {
+    uint8_t class, script, stopword; /* enum trace_class, trace_script; stop word of a language */
+};
+
+struct token_traits token_traits(const struct tokenizer *t, int id);
+/* The script of the first letter of n bytes, and the language that has them, without blanks before
+ * them, as a stop word. */
+enum trace_script text_script(const char *text, size_t n);
+int text_stopword(const char *text, size_t n);
 
 #endif

@@ -5,10 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const trace_by_words[] = {"router", "replay"};
+const char *const trace_by_words[] = {"router", "replay", "edited"};
 const char *const trace_class_words[] = {"special", "space",  "word",
                                          "piece",   "number", "punctuation"};
 const char *const trace_role_words[] = {"system", "user", "assistant", "tool", "text"};
+
+const char *const trace_script_words[] = {"none",   "latin",  "greek",      "cyrillic",
+                                          "hebrew", "arabic", "devanagari", "thai",
+                                          "hangul", "kana",   "han",        "other"};
+const char *const trace_stopword_words[] = {"none", "en", "de", "fr", "es", "it", "pt", "nl"};
 
 struct trace_columns trace_columns(const struct trace_head *h)
 {
@@ -32,6 +37,9 @@ json_t *trace_column_shape(const struct trace_head *h, enum trace_column c, uint
     switch (c) {
     case COLUMN_WEIGHTS:
     case COLUMN_EXPERTS: return json_pack("[I, i, i]", (json_int_t)n, h->layers, h->slots);
+    case COLUMN_BY:
+        return h->version < 2 ? json_pack("[I]", (json_int_t)n)
+                              : json_pack("[I, i]", (json_int_t)n, h->layers);
     case COLUMN_SCORES: return json_pack("[I, i, i]", (json_int_t)n, h->layers, h->experts);
     default: return json_pack("[I]", (json_int_t)n);
     }
@@ -51,11 +59,11 @@ json_t *trace_head_json(const struct trace_head *h)
     char hash[20];
 
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)h->hash);
-    return json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:b}", "moetop_routing",
-                     TRACE_VERSION, "model", h->model, "model_hash", hash, "layers", h->layers,
+    return json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:b, s:b}", "moetop_routing",
+                     h->version, "model", h->model, "model_hash", hash, "layers", h->layers,
                      "experts", h->experts, "slots", h->slots, "routed",
                      list_of(h->routed, h->layers), "used", list_of(h->used, h->layers), "scores",
-                     h->scores);
+                     h->scores, "logprobs", h->logprobs);
 }
 
 static int int_of(const json_t *o, const char *key, int most)
@@ -92,14 +100,16 @@ int trace_head_read(struct trace_head *h, const json_t *o, const char *name, str
     memset(h, 0, sizeof *h);
     if (!json_is_integer(version))
         return error_set(e, ERR_INPUT, "%s: no routing trace: --routing-trace writes them", name);
-    if (json_integer_value(version) != TRACE_VERSION)
+    if (json_integer_value(version) < 1 || json_integer_value(version) > TRACE_VERSION)
         return error_set(e, ERR_INPUT,
-                         "%s: a routing trace of version %lld; this program reads version %d", name,
+                         "%s: a routing trace of version %lld; this program reads 1 to %d", name,
                          (long long)json_integer_value(version), TRACE_VERSION);
+    h->version = (int)json_integer_value(version);
     h->layers = int_of(o, "layers", TRACE_LAYERS);
     h->experts = int_of(o, "experts", TRACE_EXPERTS);
     h->slots = int_of(o, "slots", TRACE_SLOTS);
     h->scores = json_is_true(json_object_get(o, "scores"));
+    h->logprobs = h->version > 1 && json_is_true(json_object_get(o, "logprobs"));
     snprintf(h->model, sizeof h->model, "%s", model ? model : "");
     h->hash = hash ? strtoull(hash, NULL, 16) : 0;
     if (!h->layers || !h->experts || !h->slots ||

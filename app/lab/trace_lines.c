@@ -27,6 +27,7 @@ struct lines {
     /* the token whose layers are being read; layer -1: none yet */
     struct trace_token token;
     int layer;
+    uint8_t *by;
     int16_t *experts;
     float *weights, *scores;
     uint8_t *records;
@@ -48,6 +49,7 @@ static void forget(struct lines *s)
     }
     if (h->scores)
         memset(s->scores, 0, s->columns.bytes[COLUMN_SCORES]);
+    memset(s->by, BY_ROUTER, (size_t)h->layers);
     s->layer = -1;
 }
 
@@ -57,11 +59,12 @@ static int begin(struct lines *s, struct error *e)
 
     s->columns = trace_columns(s->head);
     s->room = ((size_t)1 << 20) / s->columns.record + 1;
+    s->by = mem_alloc((size_t)s->head->layers, 1);
     s->experts = mem_alloc(cells, sizeof *s->experts);
     s->weights = mem_alloc(cells, sizeof *s->weights);
     s->scores = mem_alloc((size_t)s->head->layers * (size_t)s->head->experts, sizeof *s->scores);
     s->records = mem_alloc(s->room, s->columns.record);
-    if (!s->experts || !s->weights || !s->scores || !s->records)
+    if (!s->by || !s->experts || !s->weights || !s->scores || !s->records)
         return error_set(e, ERR_MEMORY, "out of memory for %s", s->path);
     forget(s);
     return 0;
@@ -81,7 +84,7 @@ static int end_token(struct lines *s, struct error *e)
     if (s->layer < 0)
         return 0;
     trace_record_put(s->head, &s->columns, s->records + s->filled * s->columns.record, &s->token,
-                     s->experts, s->weights, s->scores);
+                     s->by, s->experts, s->weights, s->scores);
     forget(s);
     s->filled++;
     s->n++;
@@ -106,19 +109,36 @@ static int word_of(const json_t *o, const char *key, const char *const *words, i
     return -1;
 }
 
-static bool read_token(const json_t *o, struct trace_token *t, int64_t *layer, int layers)
+/* null, or no such key: not known */
+static bool read_logprob(const json_t *o, float *out)
+{
+    const json_t *v = json_object_get(o, "logprob");
+    double x = json_number_value(v);
+
+    *out = json_is_number(v) ? (float)x : NAN;
+    return !v || json_is_null(v) || (json_is_number(v) && x <= 0 && x >= -(double)FLT_MAX);
+}
+
+static bool read_token(const json_t *o, const struct trace_head *h, struct trace_token *t,
+                       int64_t *layer, int *by)
 {
     int64_t sequence, position, token, message;
     int role = word_of(o, "role", trace_role_words, TRACE_ROLES),
-        class = word_of(o, "class", trace_class_words, TRACE_CLASSES),
-        by = word_of(o, "by", trace_by_words, TRACE_BYS);
+        class = word_of(o, "class", trace_class_words, TRACE_CLASSES), script = 0, stopword = 0;
+
+    *by = word_of(o, "by", trace_by_words, TRACE_BYS);
+    if (h->version > 1) {
+        script = word_of(o, "script", trace_script_words, TRACE_SCRIPTS);
+        stopword = word_of(o, "stopword", trace_stopword_words, TRACE_STOPWORDS);
+    }
 
     if (!int_of(o, "sequence", 0, INT32_MAX, &sequence) ||
         !int_of(o, "position", 0, INT32_MAX, &position) ||
         !int_of(o, "token", 0, INT32_MAX, &token) ||
         !int_of(o, "message", -1, INT32_MAX, &message) ||
         !int_of(o, "seed", INT64_MIN, INT64_MAX, &t->seed) ||
-        !int_of(o, "layer", 0, layers - 1, layer) || role < 0 || class < 0 || by < 0)
+        !int_of(o, "layer", 0, h->layers - 1, layer) || !read_logprob(o, &t->logprob) || role < 0 ||
+        class < 0 || *by < 0 || script < 0 || stopword < 0)
         return false;
     t->sequence = (int32_t)sequence;
     t->position = (int32_t)position;
@@ -126,7 +146,8 @@ static bool read_token(const json_t *o, struct trace_token *t, int64_t *layer, i
     t->message = (int32_t)message;
     t->role = (uint8_t)role;
     t->class = (uint8_t) class;
-    t->by = (uint8_t)by;
+    t->script = (uint8_t)script;
+    t->stopword = (uint8_t)stopword;
     t->answer = json_is_true(json_object_get(o, "answer"));
     return true;
 }
@@ -154,9 +175,9 @@ static int read_line(struct lines *s, const char *text, size_t n, struct error *
     json_t *o = json_loadb(text, n, 0, &why);
     const json_t *experts = json_object_get(o, "experts");
     int64_t layer = 0;
-    int rc = 0;
+    int rc = 0, by = 0;
 
-    if (!o || !read_token(o, &t, &layer, h->layers) || json_array_size(experts) != h->used[layer]) {
+    if (!o || !read_token(o, h, &t, &layer, &by) || json_array_size(experts) != h->used[layer]) {
         rc = wrong(s, o ? "no layer of a token, or of another model" : why.text, e);
         goto out;
     }
@@ -165,6 +186,9 @@ static int read_line(struct lines *s, const char *text, size_t n, struct error *
         goto out;
     s->token = t;
     s->layer = (int)layer;
+    if (h->version < 2) /* all layers' */
+        memset(s->by, by, (size_t)h->layers);
+    s->by[layer] = (uint8_t)by;
     for (int k = 0; k < h->used[layer]; k++) {
         const json_t *v = json_array_get(experts, (size_t)k);
 
@@ -244,6 +268,7 @@ int trace_lines_read(const char *path, int fd, struct trace_head *h, uint64_t *n
     else if (from >= 0)
         close(from);
     mem_free(line);
+    mem_free(s.by);
     mem_free(s.experts);
     mem_free(s.weights);
     mem_free(s.scores);

@@ -141,6 +141,8 @@ static int check_layer(const struct trace *t, uint64_t i, int l, struct error *e
 {
     const struct trace_head *h = &t->head;
 
+    if (trace_by(t, i, l) >= TRACE_BYS)
+        return broken(t, i, "has experts that nobody known chose", e);
     for (int k = 0; k < h->slots; k++) {
         int x = trace_expert(t, i, l, k);
 
@@ -168,9 +170,12 @@ static int check_token(struct trace *t, uint64_t i, struct error *e)
         t->sequences++;
     if (trace_int(t, COLUMN_POSITION, i) < 0 || trace_int(t, COLUMN_TOKEN, i) < 0 ||
         trace_int(t, COLUMN_MESSAGE, i) < -1 || *trace_at(t, COLUMN_ROLE, i) >= TRACE_ROLES ||
-        *trace_at(t, COLUMN_ANSWER, i) > 1 || *trace_at(t, COLUMN_BY, i) >= TRACE_BYS ||
-        *trace_at(t, COLUMN_CLASS, i) >= TRACE_CLASSES)
+        *trace_at(t, COLUMN_ANSWER, i) > 1 || *trace_at(t, COLUMN_CLASS, i) >= TRACE_CLASSES ||
+        (t->column[COLUMN_SCRIPT] && (*trace_at(t, COLUMN_SCRIPT, i) >= TRACE_SCRIPTS ||
+                                      *trace_at(t, COLUMN_STOPWORD, i) >= TRACE_STOPWORDS)))
         return broken(t, i, "has a position, id, message, role or class that does not exist", e);
+    if (t->head.logprobs && !isnan(trace_logprob(t, i)) && !(trace_logprob(t, i) <= 0))
+        return broken(t, i, "has a probability that is none", e);
     for (int l = 0; l < t->head.layers; l++)
         if (check_layer(t, i, l, e) < 0)
             return e->code;

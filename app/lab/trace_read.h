@@ -56,6 +56,20 @@ static inline float trace_weight(const struct trace *t, uint64_t i, int layer, i
     return v;
 }
 
+static inline enum trace_by trace_by(const struct trace *t, uint64_t i, int layer)
+{
+    return (enum trace_by)trace_at(t, COLUMN_BY, i)[t->head.version < 2 ? 0 : layer];
+}
+
+/* head.logprobs; NAN: it has none */
+static inline float trace_logprob(const struct trace *t, uint64_t i)
+{
+    float v;
+
+    memcpy(&v, trace_at(t, COLUMN_LOGPROB, i), sizeof v);
+    return v;
+}
+
 /* head.scores */
 static inline float trace_score(const struct trace *t, uint64_t i, int layer, int expert)
 {

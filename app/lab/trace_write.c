@@ -164,22 +164,27 @@ int trace_writer_flush(struct trace_writer *w, struct error *e)
 }
 
 void trace_record_put(const struct trace_head *h, const struct trace_columns *c, uint8_t *record,
-                      const struct trace_token *t, const int16_t *experts, const float *weights,
-                      const float *scores)
+                      const struct trace_token *t, const uint8_t *by, const int16_t *experts,
+                      const float *weights, const float *scores)
 {
     memcpy(record + c->at[COLUMN_SEED], &t->seed, 8);
     memcpy(record + c->at[COLUMN_SEQUENCE], &t->sequence, 4);
     memcpy(record + c->at[COLUMN_POSITION], &t->position, 4);
     memcpy(record + c->at[COLUMN_TOKEN], &t->token, 4);
     memcpy(record + c->at[COLUMN_MESSAGE], &t->message, 4);
+    memcpy(record + c->at[COLUMN_LOGPROB], &t->logprob, c->bytes[COLUMN_LOGPROB]);
     memcpy(record + c->at[COLUMN_WEIGHTS], weights, c->bytes[COLUMN_WEIGHTS]);
     if (h->scores)
         memcpy(record + c->at[COLUMN_SCORES], scores, c->bytes[COLUMN_SCORES]);
     memcpy(record + c->at[COLUMN_EXPERTS], experts, c->bytes[COLUMN_EXPERTS]);
     record[c->at[COLUMN_ROLE]] = t->role;
     record[c->at[COLUMN_ANSWER]] = t->answer;
-    record[c->at[COLUMN_BY]] = t->by;
+    memcpy(record + c->at[COLUMN_BY], by, c->bytes[COLUMN_BY]);
     record[c->at[COLUMN_CLASS]] = t->class;
+    if (c->bytes[COLUMN_SCRIPT]) {
+        record[c->at[COLUMN_SCRIPT]] = t->script;
+        record[c->at[COLUMN_STOPWORD]] = t->stopword;
+    }
 }
 
 /* Nine digits give the same F32 back; what is no number is null. */
@@ -192,18 +197,26 @@ static void put_float(struct strbuf *b, float v)
 }
 
 static void put_line(struct trace_writer *w, const struct trace_token *t, int layer,
-                     const int16_t *experts, const float *weights, const float *scores)
+                     enum trace_by by, const int16_t *experts, const float *weights,
+                     const float *scores)
 {
     const struct trace_head *h = &w->head;
     struct strbuf *b = &w->buffer;
 
     strbuf_printf(b,
                   "{\"sequence\":%d,\"position\":%d,\"token\":%d,\"message\":%d,\"role\":\"%s\","
-                  "\"class\":\"%s\",\"answer\":%s,\"seed\":%lld,\"layer\":%d,\"by\":\"%s\","
-                  "\"experts\":[",
+                  "\"class\":\"%s\",\"script\":\"%s\",\"stopword\":\"%s\",\"answer\":%s,"
+                  "\"seed\":%lld,\"layer\":%d,\"by\":\"%s\",",
                   t->sequence, t->position, t->token, t->message, trace_role_words[t->role],
-                  trace_class_words[t->class], t->answer ? "true" : "false", (long long)t->seed,
-                  layer, trace_by_words[t->by]);
+                  trace_class_words[t->class], trace_script_words[t->script],
+                  trace_stopword_words[t->stopword], t->answer ? "true" : "false",
+                  (long long)t->seed, layer, trace_by_words[by]);
+    if (h->logprobs) {
+        strbuf_puts(b, "\"logprob\":");
+        put_float(b, t->logprob);
+        strbuf_putc(b, ',');
+    }
+    strbuf_puts(b, "\"experts\":[");
     for (int k = 0; k < h->used[layer]; k++)
         strbuf_printf(b, k ? ",%d" : "%d", experts[k]);
     strbuf_puts(b, "],\"weights\":[");
@@ -220,18 +233,19 @@ static void put_line(struct trace_writer *w, const struct trace_token *t, int la
     strbuf_puts(b, "]}\n");
 }
 
-int trace_writer_token(struct trace_writer *w, const struct trace_token *t, const int16_t *experts,
-                       const float *weights, const float *scores, struct error *e)
+int trace_writer_token(struct trace_writer *w, const struct trace_token *t, const uint8_t *by,
+                       const int16_t *experts, const float *weights, const float *scores,
+                       struct error *e)
 {
     const struct trace_head *h = &w->head;
 
     if (w->lines) {
         for (int l = 0; l < h->layers; l++)
             if (h->used[l])
-                put_line(w, t, l, experts + l * h->slots, weights + l * h->slots,
-                         scores ? scores + l * h->experts : NULL);
+                put_line(w, t, l, (enum trace_by)by[l], experts + l * h->slots,
+                         weights + l * h->slots, scores ? scores + l * h->experts : NULL);
     } else {
-        trace_record_put(h, &w->columns, w->record, t, experts, weights, scores);
+        trace_record_put(h, &w->columns, w->record, t, by, experts, weights, scores);
         strbuf_put(&w->buffer, (const char *)w->record, w->columns.record);
         w->n++;
     }

@@ -327,8 +327,9 @@ int suggest_mode_run(struct options *o, struct error *e)
         char name[200];
 
         snprintf(name, sizeof name, "%.150s, %s", m->name, dtype_info(m->type)->word);
-        rc = profile_check(&trained, &facts, o->suggest, name, m->hash, m->hp.n_layers,
-                           m->hp.n_experts, m->hp.n_experts_used, e);
+        if ((rc = profile_spread(&trained, &facts, &m->hp, e)) == 0)
+            rc = profile_check(&trained, &facts, o->suggest, name, m->hash, m->hp.n_layers,
+                               m->hp.n_experts, m->hp.n_experts_used, e);
         if (rc == 0)
             usage_layers(&trained, &m->hp);
         if (rc == 0)

@@ -1,6 +1,7 @@
 /* --make-control-vector A B: the difference of the means of the residual stream behind every layer
  * but the first, between two files of lines (difference in means; Rimsky et al. 2023,
- * arXiv:2312.06681, Marks and Tegmark 2023, arXiv:2310.06824), as a file of llama.cpp's form
+ * arXiv:2312.06681, Marks and Tegmark 2023, arXiv:2310.06824), or the principal direction of the
+ * differences of pairs of lines (Zou et al. 2023, arXiv:2310.01405), as a file of llama.cpp's form
  * (engine/adapter/control.h). Main thread. */
 #include "app/quality/quality.h"
 
@@ -17,6 +18,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define ITERATIONS 1000 /* and tolerance: those of llama.cpp's tools/cvector-generator/pca.hpp */
+#define TOLERANCE 1e-7
+
 bool control_wanted(const struct options *o)
 {
     return o->make_control_vector.n > 0;
@@ -27,7 +31,10 @@ struct run {
     int bos, layers, hidden, lines;
     int done;     /* rows of the line that were computed before this pass */
     double *line; /* (layers, hidden) sums over the line's rows but the first */
-    double *mean; /* (layers, hidden): of A's lines, then less B's; now of the file's */
+    double *rows; /* (lines, layers, hidden): of A's lines, then less B's; NULL: not asked for */
+    size_t kept;
+    bool pairs, second; /* second: B's lines */
+    double *mean;       /* (layers, hidden): of A's lines, then less B's; now of the file's */
 };
 
 static void take(void *ctx, int layer, const float *x, int rows)
@@ -40,6 +47,86 @@ static void take(void *ctx, int layer, const float *x, int rows)
             to[k] += (double)x[(size_t)i * (size_t)r->hidden + (size_t)k];
     if (layer == r->layers - 1)
         r->done += rows;
+}
+
+/* Of a line of A a row more; of one of B it is taken from its pair's. */
+static int keep_line(struct run *r, int tokens, struct error *e)
+{
+    size_t values = (size_t)r->layers * (size_t)r->hidden;
+    double *row;
+
+    if (r->second && (size_t)r->lines >= r->kept)
+        return error_set(e, ERR_INPUT, "--method pca takes pairs of lines: the other file has %zu",
+                         r->kept);
+    if (!r->second && !MEM_FIT(r->rows, (r->kept + 1) * values))
+        return error_set(e, ERR_MEMORY, "out of memory for the lines' directions");
+    row = r->rows + (size_t)r->lines * values;
+    if (!r->second) {
+        r->kept++;
+        memset(row, 0, values * sizeof *row);
+    }
+    for (size_t i = 0; i < values; i++)
+        row[i] += (r->second ? -1 : 1) * r->line[i] / tokens;
+    return 0;
+}
+
+/* The eigenvector of the largest eigenvalue of D'D, D being a layer's rows (pairs, hidden), not
+ * centred: power iteration from the mean difference, all of whose sides it keeps; into all, which
+ * holds that mean, times the mean's projection on it. */
+static void principal(const struct run *r, int layer, double *all, double *v, double *w)
+{
+    size_t n = (size_t)r->hidden, at = (size_t)layer * n, values = (size_t)r->layers * n;
+    double norm = 0, length = 0;
+
+    for (size_t i = 0; i < n; i++)
+        norm += all[at + i] * all[at + i];
+    for (size_t i = 0; i < n; i++)
+        v[i] = norm > 0 ? all[at + i] / sqrt(norm) : 0;
+    for (int k = 0; k < ITERATIONS && norm > 0; k++) {
+        double off = 0;
+
+        memset(w, 0, n * sizeof *w);
+        norm = 0;
+        for (size_t p = 0; p < r->kept; p++) {
+            const double *d = r->rows + p * values + at;
+            double dot = 0;
+
+            for (size_t i = 0; i < n; i++)
+                dot += d[i] * v[i];
+            for (size_t i = 0; i < n; i++)
+                w[i] += dot * d[i];
+        }
+        for (size_t i = 0; i < n; i++)
+            norm += w[i] * w[i];
+        for (size_t i = 0; i < n && norm > 0; i++) {
+            double u = w[i] / sqrt(norm);
+
+            off += (u - v[i]) * (u - v[i]);
+            v[i] = u;
+        }
+        if (sqrt(off) < TOLERANCE)
+            break;
+    }
+    for (size_t i = 0; i < n; i++)
+        length += all[at + i] * v[i];
+    for (size_t i = 0; i < n; i++)
+        all[at + i] = length * v[i];
+}
+
+static int make_principal(struct run *r, double *all, struct error *e)
+{
+    double *v = mem_alloc((size_t)r->hidden, sizeof *v),
+           *w = mem_alloc((size_t)r->hidden, sizeof *w);
+    int rc = v && w ? 0 : error_set(e, ERR_MEMORY, "out of memory for the directions");
+
+    if (rc == 0 && r->kept != (size_t)r->lines)
+        rc = error_set(e, ERR_INPUT, "--method pca takes pairs of lines: A has %zu, B %d", r->kept,
+                       r->lines);
+    for (int l = 1; l < r->layers && rc == 0; l++)
+        principal(r, l, all, v, w);
+    mem_free(v);
+    mem_free(w);
+    return rc;
 }
 
 static int add_line(void *ctx, const char *line, size_t size, int number, struct error *e)
@@ -63,6 +150,8 @@ static int add_line(void *ctx, const char *line, size_t size, int number, struct
     }
     for (size_t i = 0; i < values && rc == 0; i++)
         r->mean[i] += r->line[i] / (n - 1);
+    if (rc == 0 && r->pairs)
+        rc = keep_line(r, n - 1, e);
     r->lines++;
     mem_free(ids);
     return rc;
@@ -149,6 +238,7 @@ int control_run(struct options *o, struct error *e)
         return error_set(e, ERR_USAGE, "--make-control-vector A B: two files of lines, once");
     if ((rc = score_open(o, 0, &r.g, e)) < 0 || (rc = score_bos(r.g, &r.bos, e)) < 0)
         goto out;
+    r.pairs = o->method == 1; /* mean|pca */
     r.layers = engine_info(r.g)->model->hp.n_layers;
     r.hidden = engine_info(r.g)->model->hp.hidden;
     values = (size_t)r.layers * (size_t)r.hidden;
@@ -162,14 +252,18 @@ int control_run(struct options *o, struct error *e)
     engine_observe_stream(r.g, take, &r);
     if ((rc = add_file(&r, files[0], 1, all, e)) == 0) {
         a = r.lines;
+        r.second = true;
         rc = add_file(&r, files[1], -1, all, e);
     }
     engine_observe_stream(r.g, NULL, NULL);
+    if (rc == 0 && r.pairs)
+        rc = make_principal(&r, all, e);
     if (rc == 0 && (rc = write_file(&r, path, all, e)) == 0)
         rc = report(&r, path, all, a, r.lines, e);
 out:
     mem_free(r.line);
     mem_free(r.mean);
+    mem_free(r.rows);
     mem_free(all);
     engine_close(r.g);
     return rc;

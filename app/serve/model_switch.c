@@ -133,7 +133,7 @@ static void remark(void *ctx, const char *line)
 
 static void add_held(void *ctx, const struct telemetry *t)
 {
-    *(uint64_t *)ctx += t->weights_packed + t->kv_bytes + t->scratch_bytes;
+    *(uint64_t *)ctx += telemetry_held(t);
 }
 
 /* The options with that model, and the settings to open its engine with. */

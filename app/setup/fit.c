@@ -4,6 +4,7 @@
 #include "app/setup/fit.h"
 
 #include "app/common/system_sample.h"
+#include "engine/adapter/control.h"
 #include "engine/base/digest.h"
 #include "engine/base/mem.h"
 #include "engine/device/state.h"
@@ -159,6 +160,7 @@ static int measure_mtp(const struct engine_config *c, const struct model *m, str
 static int measure(const struct engine_config *c, bool vocabulary, struct fit *out, struct error *e)
 {
     struct model_footprint weights;
+    struct control_vectors *control = NULL;
     struct adapters *adapters = NULL;
     struct model *m;
     int rc = fit_inspect(c, &m, &weights, e);
@@ -166,11 +168,15 @@ static int measure(const struct engine_config *c, bool vocabulary, struct fit *o
     if (rc < 0)
         return rc;
     rc = adapters_open(&adapters, m, c->adapters, c->n_adapters, false, e);
+    if (rc == 0 && c->n_control)
+        rc = control_vectors_open(&control, m, c->control, c->n_control, c->control_first,
+                                  c->control_last, e);
     if (rc == 0)
         rc = fit_of_model(c, m, &weights, out, e);
     if (rc == 0) {
         out->adapters = adapters_bytes(adapters);
-        out->total += out->adapters;
+        out->control = control_vectors_bytes(control);
+        out->total += out->adapters + out->control;
         measure_program(m, vocabulary, out);
         out->total += out->program;
         rc = measure_draft(c, out, e);
@@ -181,6 +187,7 @@ static int measure(const struct engine_config *c, bool vocabulary, struct fit *o
     }
     model_free(m);
     adapters_close(adapters);
+    control_vectors_free(control);
     return rc;
 }
 
@@ -288,6 +295,8 @@ void fit_print(const struct fit *f, FILE *out)
     }
     if (f->adapters)
         fit_print_row(out, "adapters", f->adapters, "in F32, beside the weights (--lora)");
+    if (f->control)
+        fit_print_row(out, "control vectors", f->control, "in F32 (--control-vector)");
     n = snprintf(note, sizeof note, "at a context of %d tokens (-c), trained for %d", f->context,
                  f->context_max);
     if (f->sessions > 1)

@@ -25,6 +25,7 @@ struct fit {
      * which may use that memory: not part of total */
     uint64_t untouched;
     uint64_t adapters; /* A and B of --lora; 0: none */
+    uint64_t control;  /* directions of --control-vector; 0: none */
     uint64_t draft;    /* weights, KV and scratch of the draft model (-md); 0: none */
     uint64_t mtp;      /* the same for the file's multi-token prediction block; 0: none */
     uint64_t heads;    /* Medusa heads; 0: none */

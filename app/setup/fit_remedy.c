@@ -94,7 +94,7 @@ static bool try_type(struct remedy *r, const struct model *m, const struct model
 
 static uint64_t left_for_model(const struct fit *f)
 {
-    uint64_t others = f->adapters + f->draft + f->mtp;
+    uint64_t others = f->adapters + f->control + f->draft + f->mtp + f->heads;
 
     return f->available > others ? f->available - others : 0;
 }

@@ -342,18 +342,154 @@ static int read_imatrix(struct usage *u, struct profile_facts *facts, const char
     return rc;
 }
 
+/* ---- NumPy ---- */
+
+/* The text behind 'key': of the head; NULL: there is none. */
+static const char *npy_value(const char *head, const char *key)
+{
+    const char *at = strstr(head, key);
+
+    return at ? at + strlen(key) + strspn(at + strlen(key), " ") : NULL;
+}
+
+static double npy_number(const char *type, const uint8_t *at)
+{
+    int64_t i8;
+    int32_t i4;
+    double f8;
+    float f4;
+
+    memcpy(&i4, at, sizeof i4);
+    memcpy(&f4, at, sizeof f4);
+    if (type[2] == '4')
+        return type[1] == 'i' ? (double)i4 : (double)f4;
+    memcpy(&i8, at, sizeof i8);
+    memcpy(&f8, at, sizeof f8);
+    return type[1] == 'i' ? (double)i8 : f8;
+}
+
+static int npy_counts(struct usage *u, const char *path, const char *type, const uint8_t *data,
+                      struct error *e)
+{
+    size_t cells = (size_t)u->n_layers * (size_t)u->n_experts, size = (size_t)(type[2] - '0');
+    double most = 0, sum = 0;
+
+    for (size_t i = 0; i < cells; i++) {
+        double v = npy_number(type, data + i * size);
+
+        if (!isfinite(v) || v < 0)
+            return error_set(e, ERR_INPUT, "%s: damaged: a count is negative or not finite", path);
+        u->count[i] = v;
+        sum = i % (size_t)u->n_experts ? sum + v : v;
+        most = sum > most ? sum : most;
+    }
+    u->tokens = most < 1e15 ? (uint64_t)most : 0; /* calls, as in an imatrix */
+    return 0;
+}
+
+/* A matrix (layers, experts), as DeepSeek's and vLLM's load balancers take it (numpy.lib.format,
+ * versions 1 to 3; C order, little endian). */
+static int read_npy(struct usage *u, struct profile_facts *facts, const char *path, struct error *e)
+{
+    const char *descr, *order, *shape;
+    char *text = NULL, head[1024], type[4] = "";
+    size_t size, n = 0, start;
+    int rc = file_read(path, &kind, &text, &size, e), layers = 0, experts = 0;
+    const uint8_t *b = (const uint8_t *)text;
+
+    if (rc < 0)
+        return rc;
+    start = size > 6 && b[6] > 1 ? 12 : 10;
+    if (size > start)
+        n = b[8] | (size_t)b[9] << 8 |
+            (start == 12 ? (size_t)b[10] << 16 | (size_t)b[11] << 24 : 0);
+    if (size <= start || n >= sizeof head || n > size - start) {
+        rc = error_set(e, ERR_INPUT, "%s: damaged: its head is cut off or too long", path);
+        goto out;
+    }
+    memcpy(head, text + start, n);
+    head[n] = 0;
+    descr = npy_value(head, "'descr':");
+    order = npy_value(head, "'fortran_order':");
+    shape = npy_value(head, "'shape':");
+    if (descr && descr[0] == '\'')
+        snprintf(type, sizeof type, "%.3s", descr + 1);
+    if (!shape || sscanf(shape, "(%5d , %5d )", &layers, &experts) != 2 || layers < 1 ||
+        experts < 1 || layers > SHAPE_MAX || experts > SHAPE_MAX || !order ||
+        strncmp(order, "False", 5) != 0 || type[0] != '<' || !strchr("if", type[1]) || !type[1] ||
+        (type[2] != '4' && type[2] != '8')) {
+        rc = error_set(e, ERR_INPUT,
+                       "%s: no (layers, experts) matrix of <i4, <i8, <f4 or <f8 in C order: "
+                       "numpy.save(FILE, numpy.ascontiguousarray(counts, '<i8')) writes one",
+                       path);
+        goto out;
+    }
+    if ((size - start - n) / (size_t)(type[2] - '0') < (size_t)layers * (size_t)experts) {
+        rc = error_set(e, ERR_INPUT, "%s: damaged: it ends before its %d times %d counts", path,
+                       layers, experts);
+        goto out;
+    }
+    if ((rc = usage_init(u, layers, experts, 1, e)) < 0)
+        goto out;
+    if ((rc = npy_counts(u, path, type, b + start + n, e)) < 0)
+        usage_release(u);
+    snprintf(facts->model, sizeof facts->model, "a matrix of counts");
+    snprintf(facts->source, sizeof facts->source, "%s", path);
+out:
+    mem_free(text);
+    return rc;
+}
+
+int profile_spread(struct usage *u, const struct profile_facts *facts, const struct hparams *hp,
+                   struct error *e)
+{
+    int routed = 0, most = 0, from = 0, rc;
+    struct usage all;
+
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct ffn_shape *s = &hparams_layer(hp, l)->ffn;
+        bool routes = s->kind != FFN_NONE && s->used > 0 && s->experts > 1;
+
+        routed += routes;
+        most = routes && s->experts > most ? s->experts : most;
+    }
+    if (facts->hash || !routed || (u->n_layers != routed && u->n_layers != hp->n_layers) ||
+        (u->n_experts != most && u->n_experts != hp->n_experts) ||
+        (u->n_layers == hp->n_layers && u->n_experts == hp->n_experts))
+        return 0;
+    if ((rc = usage_init(&all, hp->n_layers, hp->n_experts, u->n_used, e)) < 0)
+        return rc;
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct ffn_shape *s = &hparams_layer(hp, l)->ffn;
+        bool routes = s->kind != FFN_NONE && s->used > 0 && s->experts > 1;
+
+        if (!routes && u->n_layers != hp->n_layers)
+            continue;
+        memcpy(all.count + (size_t)l * (size_t)hp->n_experts,
+               u->count + (size_t)from++ * (size_t)u->n_experts,
+               (size_t)u->n_experts * sizeof *all.count);
+    }
+    all.tokens = u->tokens;
+    usage_release(u);
+    *u = all;
+    return 0;
+}
+
 int profile_read(struct usage *u, struct profile_facts *facts, const char *path, struct error *e)
 {
-    char magic[4] = "";
+    char magic[6] = "";
     int fd = file_open(path, &kind, e);
-    bool gguf = fd >= 0 && read(fd, magic, 4) == 4 && memcmp(magic, "GGUF", 4) == 0;
+    ssize_t n = fd >= 0 ? read(fd, magic, sizeof magic) : 0;
 
     memset(facts, 0, sizeof *facts);
     memset(u, 0, sizeof *u);
     if (fd < 0)
         return fd;
     close(fd);
-    return gguf ? read_imatrix(u, facts, path, e) : read_json(u, facts, path, e);
+    if (n == sizeof magic && memcmp(magic, "\x93NUMPY", sizeof magic) == 0)
+        return read_npy(u, facts, path, e);
+    return n >= 4 && memcmp(magic, "GGUF", 4) == 0 ? read_imatrix(u, facts, path, e)
+                                                   : read_json(u, facts, path, e);
 }
 
 int profile_check(const struct usage *u, const struct profile_facts *facts, const char *path,

@@ -1,6 +1,6 @@
 /* Expert profiles on disk: JSON with the model's hash, so that counts are never used for another
- * model or quantisation; llama.cpp's imatrix GGUF files, which hold counts too; and SGLang's JSON
- * with logical_count. Any thread:
+ * model or quantisation; llama.cpp's imatrix GGUF files, which hold counts too; SGLang's JSON
+ * with logical_count; a NumPy matrix (layers, experts). Any thread:
  * nothing is kept. */
 #ifndef APP_SETUP_PROFILE_FILE_H
 #define APP_SETUP_PROFILE_FILE_H
@@ -33,6 +33,10 @@ int profile_json(const struct usage *u, const struct profile_facts *facts, char 
 /* path: JSON of either kind, or an imatrix GGUF (found by content). u is initialised on success.
  * ERR_IO, ERR_INPUT, ERR_MEMORY. */
 int profile_read(struct usage *u, struct profile_facts *facts, const char *path, struct error *e);
+/* Counts of other programs may be of the layers with a router alone, and of the experts that it
+ * chooses from: they become the model's, where they fit. ERR_MEMORY. */
+int profile_spread(struct usage *u, const struct profile_facts *facts, const struct hparams *hp,
+                   struct error *e);
 void profile_facts_release(struct profile_facts *facts);
 /* 0 when the profile is of this model; ERR_INPUT says what differs. hash 0 in the facts: only the
  * shape is compared. */

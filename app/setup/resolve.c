@@ -325,8 +325,9 @@ static int apply_profile(struct engine *g, const char *path, struct error *e)
     if (rc < 0)
         return rc;
     snprintf(name, sizeof name, "%.150s, %s", m->name, dtype_info(m->type)->word);
-    rc = profile_check(&u, &facts, path, name, m->hash, hp->n_layers, hp->n_experts,
-                       hp->n_experts_used, e);
+    if ((rc = profile_spread(&u, &facts, hp, e)) == 0)
+        rc = profile_check(&u, &facts, path, name, m->hash, hp->n_layers, hp->n_experts,
+                           hp->n_experts_used, e);
     if (rc == 0)
         rc = engine_profile_set(g, u.count, e);
     usage_release(&u);

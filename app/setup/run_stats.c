@@ -197,6 +197,7 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     s->context_used = t->context_used;
     s->context_size = t->context_size;
     s->weights_packed = t->weights_packed;
+    s->control_bytes = t->control_bytes;
     s->weights_mapped = t->weights_mapped;
     s->kv_bytes = t->kv_bytes;
     s->kv_used_bytes = t->kv_used_bytes;
@@ -845,6 +846,8 @@ void stats_print(const struct stats *s, FILE *f)
             (double)s->weights_packed / (1 << 20), (double)s->weights_mapped / (1 << 20),
             (double)s->kv_used_bytes / (1 << 20), (double)s->kv_bytes / (1 << 20),
             (double)s->scratch_bytes / (1 << 20));
+    if (s->control_bytes)
+        row(f, "control vectors", "%.2f MiB", (double)s->control_bytes / (1 << 20));
     if (s->paged.slots)
         print_paged(s, f);
     figure(f, "this process", known(s->last->rss) / (1 << 20), "%.1f", "MiB resident");
@@ -1054,11 +1057,12 @@ static json_t *to_json(const struct stats *s)
     json_object_set_new(
         root, "memory",
         json_pack(
-            "{s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+            "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
             "weights_packed_bytes", (json_int_t)s->weights_packed, "weights_mapped_bytes",
             (json_int_t)s->weights_mapped, "kv_bytes", (json_int_t)s->kv_bytes, "kv_used_bytes",
             (json_int_t)s->kv_used_bytes, "scratch_bytes", (json_int_t)s->scratch_bytes,
-            "token_bytes", (json_int_t)s->active_bytes, "in_cache", s->in_cache, "read_disturbed",
+            "control_vector_bytes", (json_int_t)s->control_bytes, "token_bytes",
+            (json_int_t)s->active_bytes, "in_cache", s->in_cache, "read_disturbed",
             s->bandwidth_disturbed, "read_bytes_per_second",
             number(s->bandwidth > 0 ? s->bandwidth : NAN), "rss_bytes", whole(known(s->last->rss)),
             "peak_rss_bytes", whole(known(s->last->rss_peak)), "percent",

@@ -128,6 +128,11 @@ int control_vectors_open(struct control_vectors **out, const struct model *m,
     return 0;
 }
 
+uint64_t control_vectors_bytes(const struct control_vectors *c)
+{
+    return c ? (uint64_t)c->layers * (sizeof *c->at + (uint64_t)c->hidden * sizeof *c->values) : 0;
+}
+
 void control_vectors_free(struct control_vectors *c)
 {
     if (!c)

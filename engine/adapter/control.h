@@ -22,6 +22,8 @@ struct control_vectors {
 int control_vectors_open(struct control_vectors **out, const struct model *m,
                          const struct adapter_request *asked, int n, int first, int last,
                          struct error *e);
+/* Bytes that they take in memory; NULL: 0. */
+uint64_t control_vectors_bytes(const struct control_vectors *c);
 void control_vectors_free(struct control_vectors *c); /* accepts NULL */
 
 /* x (rows, hidden) behind the layer: x + direction, in F32. */

@@ -191,9 +191,13 @@ struct routing {
     /* only for routing_hooks.rows: the router's scores before softmax, sigmoid and bias,
      * (n_layers, rows, n_experts), layers `score_stride` values apart, NULL unless asked for; the
      * turn's prompt and the sampler's seed (prompt NULL: an evaluation); whether the experts were
-     * imposed */
+     * imposed; the edits of the session's routing (NULL: none); the natural logarithm of each row's
+     * token's probability by the rows before it, at temperature 1 (rows; NAN: a text's first; NULL
+     * unless asked for) */
     const float *scores;
     size_t score_stride;
+    const struct expert_edits *edits;
+    const float *logprobs;
     const struct prompt *prompt;
     uint64_t seed;
     bool imposed;
@@ -214,7 +218,8 @@ struct routing_hooks {
      * turns. May be NULL. */
     int (*impose)(void *ctx, const struct session *s, int pos, const int *ids, int rows,
                   uint16_t *experts, float *weights, size_t stride, struct error *e);
-    bool scores; /* rows gets scores: layers are computed one by one */
+    bool scores;   /* rows gets scores: layers are computed one by one */
+    bool logprobs; /* rows gets logprobs: every row's logits are computed */
     void *ctx;
 };
 

@@ -156,6 +156,9 @@ struct session {
     struct matcher *matcher;
     int cursor;
     float *logits; /* (1, n_vocab) of the newest token */
+    /* with routing_hooks.logprobs: the logits by which a tap judges the token at ahead_at; owned */
+    float *ahead;
+    int ahead_at;
     struct speculation spec;
     /* For the MTP block: the hidden states joined with its tokens from position states_at on, (…,
      * hidden); owned by the drafter (mtp.c) */
@@ -218,6 +221,7 @@ struct routing_tap {
     struct imposed_routing imposed; /* of the pass */
     uint16_t *experts;              /* (n_layers, most rows, used); NULL: nothing is imposed */
     float *weights, *scores;        /* likewise; (n_layers, most rows, n_experts) or NULL */
+    float *logits, *logprobs;       /* (SCORE_ROWS, n_vocab), (most rows); NULL: not asked for */
     int failed;                     /* what rows() returned, for the end of the pass */
     struct error error;
 };
@@ -572,6 +576,8 @@ void history_write(struct session *s, const struct span *span, int row);
 /* routing/tap.c: routing_hooks */
 /* Allocates what they need and begins them. ERR_MEMORY, and what begin() returns. */
 int routing_tap_open(struct engine *g, struct error *e);
+/* What a session needs for them. ERR_MEMORY. */
+int routing_tap_session(struct session *s, struct error *e);
 void routing_tap_release(struct engine *g);
 /* Before a pass of n spans: what it imposes and keeps. What impose() returns. */
 int routing_tap_begin(struct engine *g, int n, struct error *e);

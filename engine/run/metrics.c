@@ -1,6 +1,7 @@
 /* The engine's figures, shown by the panels. Engine thread; everything is allocated at init, so
  * nothing here allocates. Each figure has one source: counts from the computed routing, times from
  * CLOCK_MONOTONIC around it, bytes from the devices. */
+#include "engine/adapter/control.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/series.h"
@@ -398,6 +399,7 @@ void metrics_refresh(struct engine *g)
     t->n_adapters = adapters_count(g->adapters);
     take_edits(g);
     t->adapter_bytes = adapters_bytes(g->adapters);
+    t->control_bytes = control_vectors_bytes(g->control);
     memcpy(t->strengths, g->session->strengths, sizeof t->strengths);
     t->token_kv_bytes = state_read_bytes(&m->hp, g->config.kv_k, g->config.kv_v,
                                          g->session->n_tokens, 1);

@@ -142,6 +142,8 @@ int session_new(struct session **out, struct engine *g, struct error *e)
         rc = sampler_init(&s->sampler, g->model->hp.n_vocab, &g->config.sampling, e);
     if (rc == 0)
         rc = take_number(s, e);
+    if (rc == 0)
+        rc = routing_tap_session(s, e);
     if (rc == 0 && g->kv.all_copies)
         rc = checkpoints_new(&s->checkpoints, &g->model->hp, &g->state, &g->kv, s->number, e);
     if (rc < 0) {
@@ -175,6 +177,7 @@ void session_free(struct session *s)
     devices_offer_rows(s->engine, s->logits, 0);
     mem_pages_free(s->logits, logits_bytes(s->engine));
     mem_free(s->routed);
+    mem_free(s->ahead);
     mem_free(s);
 }
 

@@ -11,7 +11,10 @@ import sys
 
 import numpy as np
 
-SAMPLES, CLASSES, ROLES = 200, 6, 5
+SAMPLES = 200
+SCRIPTS = ["none", "latin", "greek", "cyrillic", "hebrew", "arabic", "devanagari", "thai",
+           "hangul", "kana", "han", "other"]
+STOPWORDS = ["none", "en", "de", "fr", "es", "it", "pt", "nl"]
 worst = 0.0
 checked = 0
 
@@ -22,12 +25,18 @@ def read_jsonl(path):
         rows = [json.loads(line) for line in f]
     words = {"class": ["special", "space", "word", "piece", "number", "punctuation"],
              "role": ["system", "user", "assistant", "tool", "text"]}
+    if head["moetop_routing"] > 1:
+        words["script"] = SCRIPTS
+        words["stopword"] = STOPWORDS
     first = next(l for l in range(head["layers"]) if head["used"][l])
     starts = [i for i, r in enumerate(rows) if r["layer"] == first]
     n, layers, slots = len(starts), head["layers"], head["slots"]
-    t = {k: np.array([rows[i][k] for i in starts]) for k in ("sequence", "position", "token")}
+    t = {k: np.array([rows[i][k] for i in starts]) for k in ("sequence", "position", "token", "message")}
     for k, w in words.items():
         t[k] = np.array([w.index(rows[i][k]) for i in starts])
+    if head.get("logprobs"):
+        t["logprob"] = np.array([np.nan if rows[i]["logprob"] is None else rows[i]["logprob"]
+                                 for i in starts])
     t["experts"] = np.full((n, layers, slots), -1)
     t["weights"] = np.zeros((n, layers, slots))
     t["scores"] = np.zeros((n, layers, head["experts"])) if head["scores"] else None
@@ -121,6 +130,8 @@ def chi2_tail(x, dof):
 
 
 def chi_square(table):
+    if not table.any():
+        return None
     table = table[table.sum(1) > 0][:, table.sum(0) > 0]
     if min(table.shape) < 2:
         return None
@@ -155,10 +166,61 @@ def check_spanned(what, theirs, value, values):
 
 
 def crossed(rows, groups, columns):
-    table = np.zeros((groups.max() + 1, columns))
-    ok = rows >= 0
+    table = np.zeros((max(groups.max(), 0) + 1, columns))
+    ok = (rows >= 0) & (groups >= 0)
     np.add.at(table, (groups[ok], rows[ok]), 1)
     return table
+
+
+def languages(t):
+    """Of every token's text: a language of STOPWORDS, or a script behind them; 0: unknown."""
+    texts = {}
+    for key in zip(t["sequence"], t["message"]):
+        texts.setdefault(tuple(int(v) for v in key), len(texts))
+    of = np.array([texts[int(s), int(m)] for s, m in zip(t["sequence"], t["message"])])
+    scripts, votes = np.zeros((len(texts), len(SCRIPTS))), np.zeros((len(texts), len(STOPWORDS)))
+    np.add.at(scripts, (of, t["script"].astype(int)), 1)
+    np.add.at(votes, (of, t["stopword"].astype(int)), 1)
+    scripts[:, 0] = votes[:, 0] = 0
+    script, word = scripts.argmax(1), votes.argmax(1)
+    sure = (votes.max(1) >= 2) & (2 * votes.max(1) > votes.sum(1))
+    text = np.where(script == 1, np.where(sure, word, 0), len(STOPWORDS) + script)
+    return np.where(scripts.max(1) == 0, 0, text)[of]
+
+
+def ranks(v):
+    """From 0; equal values share the mean of theirs."""
+    order = np.argsort(v, kind="stable")
+    s, r = v[order], np.empty(len(v))
+    left = np.searchsorted(s, s, side="left")
+    r[order] = (left + np.searchsorted(s, s, side="right") - 1) / 2
+    return r
+
+
+def pearson(x, y):
+    x, y = x - x.mean(), y - y.mean()
+    d = math.sqrt((x * x).sum() * (y * y).sum())
+    return float((x * y).sum() / d) if d > 0 else 0.0
+
+
+def check_relation(name, r, margin, t, prev, picked, block):
+    p = t["logprob"].astype(float)
+    ok = (prev >= 0) & ~np.isnan(p)
+    ok[ok] &= np.isfinite(margin[prev[ok]])
+    at, y = prev[ok], -p[ok]
+    order = np.argsort(at, kind="stable")
+    at, y = at[order], y[order]
+    x = margin[at]
+    same(name + " pairs", r["pairs"], len(x))
+    rx, ry = ranks(x), ranks(y)
+    parts = [np.flatnonzero(at // block == b) for b in range(picked.shape[1])]
+    again = [pearson(*(v[np.concatenate([parts[b] for b in row])] for v in (rx, ry)))
+             for row in picked]
+    check_spanned(name + " rho", r["rho"], pearson(rx, ry), again)
+    c = rx - rx.mean()
+    for k, part in (("least", c < -len(c) / 4), ("largest", c > len(c) / 4)):
+        same(f"{name} perplexity {k}", r[f"perplexity_{k}"],
+             math.exp(y[part].mean()) if part.any() else 0.0)
 
 
 def top(scores, n):
@@ -180,6 +242,18 @@ def check_trace(report, head, t):
     bins = np.searchsorted([16, 64, 256, 1024], t["position"], side="right")
     factors = {"class": t["class"].astype(int), "role": t["role"].astype(int), "position": bins,
                "half": (np.arange(n) >= n // 2).astype(int)}
+    if head["moetop_routing"] > 1:
+        spoken = languages(t)
+        factors["script"] = t["script"].astype(int) - 1
+        factors["language"] = spoken - 1
+        names = ["unknown"] + STOPWORDS[1:] + SCRIPTS
+        for i, k in enumerate(np.bincount(spoken)):
+            same("language " + names[i], report["languages"].get(names[i], 0), int(k))
+    else:
+        factors["script"] = factors["language"] = np.full(n, -1)
+    if "logprob" in t:
+        same("perplexity", report["perplexity"],
+             math.exp(-np.nanmean(t["logprob"].astype(float))))
     all_tests, before = [], None
     for r in report["layers"]:
         l, E, K = r["layer"], head["routed"][r["layer"]], head["used"][r["layer"]]
@@ -240,6 +314,11 @@ def check_trace(report, head, t):
         if t["scores"] is not None:
             s = t["scores"][:, l, :E].astype(float)
             margin = (np.where(hot > 0, s, np.inf).min(1) - np.where(hot > 0, -np.inf, s).max(1))
+            if "margin_surprise" in r:
+                check_relation(f"{name} relation", r["margin_surprise"], margin, t, prev, picked,
+                               block)
+            elif "logprob" in t:
+                same(f"{name} relation", 0.0, 1.0)
             margin = margin[np.isfinite(margin)]
             for k, v in (("mean", margin.mean()), ("median", np.percentile(margin, 50)),
                          ("p10", np.percentile(margin, 10))):
@@ -247,6 +326,31 @@ def check_trace(report, head, t):
     holm([o for _, _, o in all_tests if o])
     for what, theirs, ours in all_tests:
         check_test(what, theirs, ours)
+
+
+def check_placement(r, head, t):
+    """Calls that the most used experts, the first of each layer and a cache answer."""
+    layers = [l for l in range(head["layers"]) if head["used"][l]]
+    counts = {l: np.bincount(v[v >= 0], minlength=head["routed"][l])
+              for l, v in ((l, t["experts"][:, l].astype(int)) for l in layers)}
+    each = np.sort(np.concatenate([counts[l] for l in layers]))[::-1]
+    for row in r["rows"]:
+        k = row["experts"]
+        same(f"hot {k} of a layer", row["hot_hits"], each[:k * len(layers)].sum() / each.sum())
+        same(f"the first {k}", row["first_hits"],
+             sum(counts[l][:k].sum() for l in layers) / each.sum())
+        held, hits = {}, 0
+        for i in range(len(t["token"])):
+            for l in layers:
+                for x in t["experts"][i, l, :head["used"][l]]:
+                    if x < 0:
+                        continue
+                    key = (l, int(x))
+                    hits += held.pop(key, False)
+                    held[key] = True
+                    if len(held) > k * len(layers):
+                        del held[next(iter(held))]
+        same(f"a cache of {k} a layer", row["cache_hits"], hits / each.sum())
 
 
 def check_comparison(report, heads, traces):
@@ -295,6 +399,8 @@ def main():
     read_in = [read(p) for p in sys.argv[2:]]
     for r, (head, t) in zip(report["traces"], read_in):
         check_trace(r, head, t)
+        if "rows" in r["placement"]:
+            check_placement(r["placement"], head, t)
     if "comparison" in report:
         check_comparison(report["comparison"], [h for h, _ in read_in], [t for _, t in read_in])
     print(f"{checked} figures, largest difference {worst:.1e}")

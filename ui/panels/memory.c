@@ -179,7 +179,9 @@ static void memory_draw(struct canvas *c, struct rect r, struct ui_model *m,
     const struct telemetry *t = &m->live;
     const struct ui_system *s = &m->system;
     double total = s->valid ? (double)s->memory_total : 0,
-           weights = (double)(t->weights_packed + t->weights_mapped) + copies(m);
+           weights = (double)(t->weights_packed + t->weights_mapped + t->adapter_bytes +
+                              t->control_bytes) +
+                     copies(m);
     char text[64] = "", a[16];
     int y = 0;
 

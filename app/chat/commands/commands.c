@@ -153,8 +153,9 @@ static const struct chat_command table[] = {
      "with --beside: keep which of the two answers is better (1, 2, both, neither) as JSON",
      chat_vote, NULL},
     {"/routing-trace", "", "FILE",
-     "record which experts every token chooses from here on (.jsonl or .safetensors); scores FILE: "
-     "with the router's scores, too; off: end the trace; without a name: whether one is recorded",
+     "record which experts every token chooses from here on (.jsonl or .safetensors); scores FILE, "
+     "logprobs FILE: with the routers' scores, the tokens' log-probabilities, too; off: end the "
+     "trace; without a name: whether one is recorded",
      chat_routing_trace, chat_complete_files},
     {"/place", "", "[NAME|FILE]",
      "switch the placement; prompt NAME: that of prompts, prompt same: the tokens' again; save "

@@ -32,7 +32,7 @@ static int do_doctor(void *ctx, struct engine *g, char **text, struct error *e)
     struct request *r = ctx;
     struct strbuf b = {0};
 
-    doctor_measure(r->asked, t->weights_packed + t->kv_bytes + t->scratch_bytes,
+    doctor_measure(r->asked, telemetry_held(t),
                    &r->doctor.measures, progress, g);
     doctor_examine(&r->doctor);
     doctor_print(&r->doctor, &b, r->columns, false);

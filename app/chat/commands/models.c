@@ -86,7 +86,7 @@ static int do_look(void *ctx, struct engine *g, char **text, struct error *e)
     uint64_t available = fit_available();
 
     if (available != UINT64_MAX) /* the current one is closed first */
-        available += t->weights_packed + t->kv_bytes + t->scratch_bytes;
+        available += telemetry_held(t);
     for (size_t i = 0; i < l->n; i++)
         put_row(&b, l, i, available);
     strbuf_puts(&b, "/model N goes on with number N; --models-dir names further folders");

@@ -12,7 +12,7 @@
 
 struct wish {
     char *path; /* NULL: none */
-    bool off, scores;
+    bool off, scores, logprobs;
 };
 
 static void release(void *ctx)
@@ -33,7 +33,7 @@ static int record(void *ctx, struct engine *g, char **text, struct error *e)
     int rc = 0;
 
     if (w->path || w->off)
-        rc = routing_record(g, w->path, w->scores, &n, e);
+        rc = routing_record(g, w->path, w->scores, w->logprobs, &n, e);
     if (rc == 0 && w->path)
         strbuf_printf(&b, "routing is recorded in %s from here on; /routing-trace off ends it\n",
                       w->path);
@@ -50,17 +50,25 @@ static int record(void *ctx, struct engine *g, char **text, struct error *e)
     return rc;
 }
 
-/* "", "off", "[scores] FILE"; false: none of these, or no memory. */
+/* Whether the arguments begin with the word and a blank, which are then left out. */
+static bool take(const char **arguments, const char *word)
+{
+    size_t n = strlen(word);
+
+    if (strncmp(*arguments, word, n) || (*arguments)[n] != ' ')
+        return false;
+    *arguments = chat_blank(*arguments + n + 1);
+    return true;
+}
+
+/* "", "off", "[scores] [logprobs] FILE"; false: none of these, or no memory. */
 static bool read(const char *arguments, struct wish *w)
 {
-    static const char with[] = "scores ";
-
     if (strcmp(arguments, "off") == 0)
         return w->off = true;
-    w->scores = strncmp(arguments, with, sizeof with - 1) == 0;
-    if (w->scores)
-        arguments = chat_blank(arguments + sizeof with - 1);
-    return !*arguments ? !w->scores : (w->path = mem_string(arguments)) != NULL;
+    w->scores = take(&arguments, "scores");
+    w->logprobs = take(&arguments, "logprobs");
+    return !*arguments ? !w->scores && !w->logprobs : (w->path = mem_string(arguments)) != NULL;
 }
 
 int chat_routing_trace(struct conversation *c, const char *arguments)
@@ -71,8 +79,9 @@ int chat_routing_trace(struct conversation *c, const char *arguments)
         if (w)
             release(w);
         conversation_say(c, SAY_NOTICE,
-                         "/routing-trace FILE (.jsonl or .safetensors), scores FILE: with the "
-                         "router's scores, too; off: ends it");
+                         "/routing-trace FILE (.jsonl or .safetensors); scores FILE, logprobs "
+                         "FILE, scores logprobs FILE: with the routers' scores, the tokens' "
+                         "log-probabilities, too; off: ends it");
         return -1;
     }
     return conversation_call(c, record, w, release);

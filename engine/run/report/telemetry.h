@@ -115,7 +115,7 @@ struct telemetry {
     /* adapters: how many, and the strengths of the chat's session */
     int n_adapters;
     float strengths[LORA_ADAPTERS];
-    uint64_t adapter_bytes;
+    uint64_t adapter_bytes, control_bytes; /* control_bytes: of control vectors */
     /* edits of the routing of the chat's session: how many experts, hash (0: none), text (cut off),
      * whether they differ from those of the start */
     int n_edits;
@@ -205,5 +205,11 @@ const char *telemetry_plan_names(const struct telemetry *t, char *out, size_t si
 int telemetry_init(struct telemetry *t, int n_layers, int n_experts, int n_used);
 void telemetry_release(struct telemetry *t);
 void telemetry_copy(struct telemetry *to, const struct telemetry *from);
+
+/* Memory that closing the engine gives back, without what is mapped from files. */
+static inline uint64_t telemetry_held(const struct telemetry *t)
+{
+    return t->weights_packed + t->adapter_bytes + t->control_bytes + t->kv_bytes + t->scratch_bytes;
+}
 
 #endif
