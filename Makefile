@@ -104,7 +104,7 @@ $(B)/libmoetop.so: $(LIBOBJ) $(ASAN_WIDE)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -shared -o $@ $(LIBOBJ) $(ASAN_WIDE) $(LIBS)
 
 # Objects of tests are kept: make would take them for intermediate files and delete them after linking.
-.SECONDARY:
+.SECONDARY: $(TESTSRC:%.c=$(B)/%.o) $(FUZZSRC:%.c=$(B)/%.o)
 
 # Kernels are chosen at run time, so each instruction set is a file compiled with its own flags.
 $(B)/%_avx2.o:   ISA := -mavx2 -mfma -mf16c

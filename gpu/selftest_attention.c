@@ -249,7 +249,7 @@ static int run_token_form(void *ctx, bool joined)
 {
     struct attention_test *t = ctx;
     struct device *d = t->b->d;
-    struct token_place place = {t->mk, t->mv, t->msinks, t->mgates, t->pos, 0, 0, d->stride};
+    struct token_place place = {&t->kv, t->msinks, t->mgates, t->pos, 0, 0};
 
     if (joined)
         return jobs_token_attend(d, t->shape, &place, t->b->e);
