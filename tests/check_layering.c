@@ -216,7 +216,7 @@ END_TEST
 
 /* ---- circles ---- */
 
-#define NODES 800
+#define NODES 1600
 
 /* What includes what: units (x.c and x.h are one), or the folders they stand in. */
 static struct graph {

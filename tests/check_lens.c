@@ -207,7 +207,8 @@ START_TEST(a_token_in_the_chat)
     ck_assert_int_eq(
         sh("say() { printf '%%s\n' 'Tell me a story about a fox.' \"$@\"; }; "
            "say 'And then?' | $M --plain --temp 0 -n 30 >plain 2>err && "
-           "say '/token 12' '/lens 12 swap' '/lens 1' '/token 12' 'And then?' >asked && "
+           "say '/token 12' '/lens 12 swap' '/lens 1' '/lens 12 attention' '/lens 12 attention "
+           "L3.H1' '/lens 1 attention l7' '/token 12' 'And then?' >asked && "
            "for p in cpu gpu hot; do $M --plain --temp 0 -n 30 --place $p <asked "
            "2>err | sed 's/; [0-9.]* ms$//' >$p || exit 1; done; cmp cpu gpu && cmp cpu hot && "
            "head -1 cpu >a && head -1 plain | cmp - a && tail -1 cpu >a && tail -1 plain | cmp - "
@@ -219,6 +220,22 @@ START_TEST(a_token_in_the_chat)
                         "awk '/^logit / { n++; d = $2 - $5 - $8 - $11 - $14; if (d < -0.06 || d > "
                         "0.06) exit 1 } END { exit n != 2 }' cpu"),
                      0);
+    /* the mean over all heads is what /lens says; nothing of the answer stood before its first
+     * token
+     */
+    ck_assert_int_eq(
+        sh("sed -n '/^its heads look at/{s/^its//;s/ (the mean.*//;p;q}' cpu >a && "
+           "sed -n '/^the heads look at/{s/^the//;s/; .*//;p}' cpu | cmp a - && "
+           "[ $(grep -c '^L3.H1 looks at.*; [0-9]* %% within the answer, [0-9]* %% "
+           "before it$' cpu) = 1 ] && grep -q '^the heads of L7 look at.*; 0 %% within "
+           "the answer, 100 %% before it$' cpu"),
+        0);
+    ck_assert_int_eq(
+        sh("printf '%%s\n' Hi. '/lens 2 attention L9' '/lens 2 attention L1.H99' '/lens 2 "
+           "attention H1' '/lens 2 attention L1.H1x' '/lens 2 swap L1' | $M --plain -n 4 >out "
+           "2>err; grep -q 'layers are L0 to L7' err && grep -q 'heads of layer 1 are H0 to H' err "
+           "&& [ $(grep -c '/lens N:' err) = 3 ]"),
+        0);
     ck_assert_int_eq(sh("printf '%%s\n' Hi. /lens '/lens x' '/lens 99' '/lens 1 swop' | $M --plain "
                         "-n 4 >out 2>err; [ $(grep -c '/lens N:' err) = 3 ] && grep -q 'answer has "
                         "4 tokens' err"),

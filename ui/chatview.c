@@ -202,6 +202,8 @@ static bool ink_legend(struct canvas *c, int x, int y, int end, const struct ui_
     x = canvas_text(c, x + 1, y, dim, token_ink_word(m->ink));
     if (m->ink == INK_EXPERT)
         x = canvas_printf(c, x, y, dim, " L%d E%d", m->cursor_layer, m->cursor_expert);
+    if (m->ink == INK_ATTENTION)
+        x = canvas_printf(c, x, y, dim, " %s", m->attended.name);
     for (int level = TOKEN_INK_LEVELS - 1; level > 0; level--) {
         const char *word = token_ink_level_word(m->ink, level);
 

@@ -75,6 +75,7 @@ void ui_model_release(struct ui_model *m)
 {
     ui_block_truncate(m, 0);
     mem_free(m->blocks);
+    mem_free(m->attended.times);
     telemetry_arrays_free(m);
     for (int i = 0; i < LAYOUT_PANELS; i++)
         mem_free(m->panel_state[i]);

@@ -171,7 +171,15 @@ struct ui_search {
 };
 
 /* What the colours of the newest answer's tokens show (ui/token_ink.h). */
-enum token_ink { INK_OFF, INK_PROBABILITY, INK_SURPRISE, INK_TIME, INK_EXPERT, INK_MODES };
+enum token_ink {
+    INK_OFF,
+    INK_PROBABILITY,
+    INK_SURPRISE,
+    INK_TIME,
+    INK_EXPERT,
+    INK_ATTENTION,
+    INK_MODES
+};
 
 /* HEAT_BESIDE: how two models' answers differ, where there are two. */
 enum heat_mode { HEAT_ANSWER, HEAT_SESSION, HEAT_NOW, HEAT_BESIDE, HEAT_MODES };
@@ -265,6 +273,14 @@ struct ui_model {
     int cursor_layer, cursor_expert;
     bool expert_marked; /* the map is focused: that expert's tokens are marked in the text */
     enum token_ink ink;
+    /* Of the newest answer's tokens from serial `first` on: how many times as much as evenly a head
+     * looked at them; owned; NULL: nothing was asked */
+    struct {
+        float *times;
+        size_t n;
+        uint64_t first;
+        char name[48];
+    } attended;
     size_t inked_block; /* the block that the kept tokens belong to */
     uint64_t marked;    /* the token at the cursor of the tokens panel; 0: none */
     uint64_t asked;     /* a clicked token, which that panel scrolls to; 0: none */

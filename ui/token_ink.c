@@ -3,8 +3,11 @@
  * or white, whichever is readable. */
 #include "ui/token_ink.h"
 
+#include "engine/base/mem.h"
+
 #include <math.h>
-#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
 static const struct {
     const char *word, *levels[TOKEN_INK_LEVELS];
@@ -14,6 +17,7 @@ static const struct {
     [INK_SURPRISE] = {"surprise", {NULL, "2nd choice", "3rd, 4th", "to 10th", "beyond"}},
     [INK_TIME] = {"time", {NULL, "1.2 x median", "1.5 x", "2 x", "3 x"}},
     [INK_EXPERT] = {"expert", {NULL, NULL, "among the chosen", NULL, "chosen first"}},
+    [INK_ATTENTION] = {"attention", {NULL, "even", "2 x", "4 x", "8 x"}},
 };
 
 const char *token_ink_word(enum token_ink ink)
@@ -94,10 +98,47 @@ static int chose(const struct ui_model *m, const struct ui_token *k, uint64_t se
     return 0;
 }
 
+/* The newest answer is the one that was asked about. */
+static bool attends(const struct ui_model *m)
+{
+    return m->attended.times && m->inked_block < m->n_blocks &&
+           m->blocks[m->inked_block].first_token == m->attended.first;
+}
+
+void token_ink_attended(struct ui_model *m, const char *name, const float *times, size_t n)
+{
+    mem_free(m->attended.times);
+    memset(&m->attended, 0, sizeof m->attended);
+    if (m->inked_block >= m->n_blocks || !n || !(m->attended.times = mem_alloc(n, sizeof *times)))
+        return;
+    memcpy(m->attended.times, times, n * sizeof *times);
+    m->attended.n = n;
+    m->attended.first = m->blocks[m->inked_block].first_token;
+    snprintf(m->attended.name, sizeof m->attended.name, "%s", name);
+    m->ink = INK_ATTENTION;
+    m->dirty = true;
+}
+
+enum token_ink token_ink_next(const struct ui_model *m)
+{
+    enum token_ink next = (m->ink + 1) % INK_MODES;
+
+    return next == INK_ATTENTION && !attends(m) ? INK_OFF : next;
+}
+
+static double times_even(const struct ui_model *m, uint64_t serial)
+{
+    uint64_t at = serial - m->attended.first;
+
+    return attends(m) && serial >= m->attended.first && at < m->attended.n
+               ? (double)m->attended.times[at]
+               : 0;
+}
+
 static int level_of(const struct ui_model *m, const struct ui_token *k, uint64_t serial)
 {
     static const double missing[] = {0.1, 0.5, 0.8, 0.95}, ranks[] = {1, 2, 4, 10},
-                        times[] = {1.2, 1.5, 2, 3};
+                        times[] = {1.2, 1.5, 2, 3}, looks[] = {1, 2, 4, 8};
     int which;
 
     switch (m->ink) {
@@ -106,6 +147,7 @@ static int level_of(const struct ui_model *m, const struct ui_token *k, uint64_t
     case INK_TIME:
         return m->shown.p50_ms > 0 ? by_limits(k->us * 1e-3 / m->shown.p50_ms, times) : 0;
     case INK_EXPERT: which = chose(m, k, serial); return which == 1 ? 4 : which ? 2 : 0;
+    case INK_ATTENTION: return by_limits(times_even(m, serial), looks);
     default: return 0;
     }
 }
@@ -140,6 +182,6 @@ struct style token_ink_style(const struct ui_model *m, struct style s, uint64_t 
 
 bool token_ink_shown(const struct ui_model *m, const struct ui_block *b)
 {
-    return m->ink != INK_OFF && b->first_token && b->first_token <= m->n_tokens &&
-           b == m->blocks + m->inked_block;
+    return m->ink != INK_OFF && (m->ink != INK_ATTENTION || attends(m)) && b->first_token &&
+           b->first_token <= m->n_tokens && b == m->blocks + m->inked_block;
 }

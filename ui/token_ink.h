@@ -1,5 +1,5 @@
 /* Colouring of an answer's tokens: their positions in its text, and their colour by the model's
- * figures (probability, surprise, time, an expert). Only reads the model. UI thread. */
+ * figures (probability, surprise, time, an expert, a head's attention). UI thread. */
 #ifndef UI_TOKEN_INK_H
 #define UI_TOKEN_INK_H
 
@@ -17,6 +17,10 @@ const struct ui_token *token_ink_token(const struct ui_model *m, uint64_t serial
 struct style token_ink_style(const struct ui_model *m, struct style s, uint64_t serial);
 /* Whether the newest answer is coloured now, so that a legend is needed. */
 bool token_ink_shown(const struct ui_model *m, const struct ui_block *b);
+/* Colours the newest answer by times (ui_model.attended), copied. */
+void token_ink_attended(struct ui_model *m, const char *name, const float *times, size_t n);
+/* The next mode that has something to show. */
+enum token_ink token_ink_next(const struct ui_model *m);
 /* "probability", …; "off". */
 const char *token_ink_word(enum token_ink ink);
 /* Text of levels 1 to 4: "< 90 %"; NULL: this mode has no such level. */

@@ -34,6 +34,9 @@ struct conversation_hooks {
     /* The second engine's answer (--beside): its name with no text as it begins, then pieces of
      * text; NULL: it has ended. NULL: it is not displayed. */
     void (*beside)(void *ctx, const char *name, const char *text, size_t len);
+    /* Where a head looked: of each of the newest answer's n tokens, how many times as much as
+     * evenly. name: "L3.H5". NULL: it is not displayed. */
+    void (*attended)(void *ctx, const char *name, const float *times, size_t n);
     /* Copies to the clipboard; false: there is none. */
     bool (*copy)(void *ctx, const char *text, size_t len);
     /* An option was changed by /set; theme, mouse and the like are applied by the display. */
@@ -212,6 +215,9 @@ int conversation_token_say(struct conversation *c, size_t at);
 /* What token `at` of the newest computed answer was made of, layer by layer, as output; swaps: also
  * with each layer's runner-up expert. -1 with a notice. */
 int conversation_lens(struct conversation *c, size_t at, bool swaps);
+/* Says where a head looked as that token was said (lens_attention), and reports it by
+ * hooks.attended. layer, head -1: all. */
+int conversation_attention(struct conversation *c, size_t at, int layer, int head);
 /* Branches that answer: its text up to token `at` (from 0), then token id instead of it, then
  * continued. -1 with a notice. */
 int conversation_token_branch(struct conversation *c, size_t at, int id);

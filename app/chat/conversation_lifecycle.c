@@ -104,6 +104,7 @@ int conversation_close(struct conversation *c, struct error *e)
     mem_free(c->chats);
     conversation_tokens_forget(c);
     mem_free(c->tokens);
+    attention_look_free(c->look);
     mem_free(c);
     return rc;
 }
@@ -208,6 +209,7 @@ static void on_event(struct conversation *c, const struct event *ev)
         c->measuring = c->measuring && c->calls > 0;
         if (c->hooks.say && ev->text)
             c->hooks.say(c->hooks.ctx, SAY_OUTPUT, ev->text);
+        conversation_looked(c);
         break;
     case EVENT_STOPPED:
         prompter_release(&c->prompter);

@@ -7,7 +7,9 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 void conversation_answer_token(struct conversation *c, const struct token_event *t)
@@ -196,24 +198,100 @@ int conversation_token_say(struct conversation *c, size_t at)
     return a.tokens == c->tokens ? ask_experts(c, at) : 0;
 }
 
-int conversation_lens(struct conversation *c, size_t at, bool swaps)
+/* Whether the engine can compute that token again; else says why not. */
+static bool has_lens(struct conversation *c, size_t at)
 {
     const struct answer_kept kept = conversation_answer_tokens(c);
+
+    if (!c->remote && kept.tokens == c->tokens && at < kept.n)
+        return true;
+    conversation_say(c, SAY_NOTICE,
+                     c->remote          ? "N/A: the model runs on a server"
+                     : at < c->n_tokens ? "that answer is not the newest that was computed"
+                                        : "the newest answer has %zu tokens",
+                     kept.n);
+    return false;
+}
+
+int conversation_lens(struct conversation *c, size_t at, bool swaps)
+{
     struct request_fields *a;
 
-    if (c->remote || kept.tokens != c->tokens || at >= kept.n) {
-        conversation_say(c, SAY_NOTICE,
-                         c->remote          ? "N/A: the model runs on a server"
-                         : at < c->n_tokens ? "that answer is not the newest that was computed"
-                                            : "the newest answer has %zu tokens",
-                         kept.n);
+    if (!has_lens(c, at))
         return -1;
-    }
     if (!(a = fields_of(c, at, swaps))) {
         conversation_say(c, SAY_TROUBLE, "out of memory");
         return -1;
     }
     return conversation_call(c, tell_lens, a, mem_free);
+}
+
+/* What /lens N attention asked for. The engine's thread fills it before the report is posted. */
+struct attention_look {
+    atomic_bool filled;
+    int layer, head;
+    float *times; /* (fields->n) */
+    struct request_fields *fields;
+};
+
+void attention_look_free(struct attention_look *k)
+{
+    if (!k)
+        return;
+    mem_free(k->times);
+    mem_free(k->fields);
+    mem_free(k);
+}
+
+static int tell_attention(void *ctx, struct engine *g, char **text, struct error *e)
+{
+    struct attention_look *k = ctx;
+    int rc = lens_attention(g, k->fields->ids, k->fields->n, k->fields->at, k->layer, k->head,
+                            k->times, text, e);
+
+    if (rc == 0)
+        atomic_store(&k->filled, true);
+    return rc;
+}
+
+int conversation_attention(struct conversation *c, size_t at, int layer, int head)
+{
+    struct attention_look *k;
+
+    if (!has_lens(c, at))
+        return -1;
+    attention_look_free(c->look); /* no call is running */
+    c->look = k = mem_alloc(1, sizeof *k);
+    if (k) {
+        k->layer = layer;
+        k->head = head;
+        k->fields = fields_of(c, at, false);
+        k->times = mem_alloc(c->n_tokens, sizeof *k->times);
+    }
+    if (!k || !k->fields || !k->times) {
+        conversation_say(c, SAY_TROUBLE, "out of memory");
+        return -1;
+    }
+    return conversation_call(c, tell_attention, k, NULL);
+}
+
+void conversation_looked(struct conversation *c)
+{
+    struct attention_look *k = c->look;
+    char name[48];
+
+    if (!k || !atomic_load(&k->filled))
+        return;
+    if (k->head >= 0)
+        snprintf(name, sizeof name, "L%d.H%d", k->layer, k->head);
+    else if (k->layer >= 0)
+        snprintf(name, sizeof name, "L%d", k->layer);
+    else
+        snprintf(name, sizeof name, "all heads");
+    if (c->hooks.attended)
+        c->hooks.attended(c->hooks.ctx, name, k->times, (size_t)k->fields->n);
+    attention_look_free(k);
+    c->look = NULL;
 }
 
 bool conversation_answer_shown(const struct conversation *c)

@@ -90,9 +90,10 @@ struct conversation {
     bool ready, busy, over, worker_gone;
     /* placements are to be measured after an answer; the measurement is running */
     bool auto_asked, auto_done, measuring;
-    int calls;             /* conversation_call's that have not finished yet */
-    struct beside *beside; /* --beside; NULL: there is none */
-    bool beside_busy;      /* it answers what the chat has answered, or will next */
+    int calls;                   /* conversation_call's that have not finished yet */
+    struct attention_look *look; /* /lens N attention, until its report; owned */
+    struct beside *beside;       /* --beside; NULL: there is none */
+    bool beside_busy;            /* it answers what the chat has answered, or will next */
     bool shadow_due; /* the next answer is lossy (fewer or deferred experts): measure its loss */
     struct strbuf answer, thought; /* text and reasoning of the running answer */
     enum answer_part part;         /* of its newest text */
@@ -217,6 +218,9 @@ void conversation_tokens_keep(struct conversation *c);
 void conversation_tokens_forget(struct conversation *c);
 /* Of the chat's last answer, or of the running one; n 0: not kept. */
 struct answer_kept conversation_answer_tokens(const struct conversation *c);
+/* An engine's call has ended: what c->look asked for goes to the display, once it is there. */
+void conversation_looked(struct conversation *c);
+void attention_look_free(struct attention_look *k); /* accepts NULL */
 
 /* conversation_link.c: the answerer, i.e. the worker's client or a server */
 /* Opens what the options ask for. The transcript's model is known then. */

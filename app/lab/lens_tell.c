@@ -107,46 +107,67 @@ static void put_sum(struct tell *t)
         (double)t->by[1 + l->layers * (1 + l->slots)]);
 }
 
-/* Where the heads look, the mean of all that have a pattern. */
-static void put_looks(struct tell *t)
+/* The mean of the heads that have a pattern, of one layer and head or of all (-1), by position;
+ * how many heads those are. */
+static int mean_look(const struct tell *t, int layer, int head, double *look)
 {
     const struct lens *l = t->l;
-    double most[LOOKS];
-    int at[LOOKS], have = 0, heads = 0;
+    int heads = 0;
 
+    memset(look, 0, (size_t)(t->pos + 1) * sizeof *look);
     for (int i = 0; i < l->layers * l->heads; i++) {
-        double sum = 0;
+        const float *row = l->pattern + (size_t)i * (size_t)l->positions;
+        bool any = false;
 
-        for (int p = 0; p <= t->pos; p++)
-            sum += (double)l->pattern[(size_t)i * (size_t)l->positions + (size_t)p];
-        heads += sum > 0;
+        if ((layer >= 0 && i / l->heads != layer) || (head >= 0 && i % l->heads != head))
+            continue;
+        for (int p = 0; p <= t->pos; p++) {
+            any |= row[p] > 0.0f;
+            look[p] += (double)row[p];
+        }
+        heads += any;
     }
-    for (int p = 0; p <= t->pos && heads; p++) {
-        double sum = 0;
+    for (int p = 0; p <= t->pos && heads; p++)
+        look[p] /= heads;
+    return heads;
+}
+
+/* The positions most looked at: " fox 41 %, the 20 %". */
+static void put_most(struct tell *t, const double *look)
+{
+    int at[LOOKS], have = 0;
+
+    for (int p = 0; p <= t->pos; p++) {
         int k;
 
-        for (int i = 0; i < l->layers * l->heads; i++)
-            sum += (double)l->pattern[(size_t)i * (size_t)l->positions + (size_t)p];
-        for (k = have; k > 0 && sum > most[k - 1]; k--)
-            if (k < LOOKS) {
-                most[k] = most[k - 1];
+        for (k = have; k > 0 && look[p] > look[at[k - 1]]; k--)
+            if (k < LOOKS)
                 at[k] = at[k - 1];
-            }
         if (k < LOOKS) {
-            most[k] = sum;
             at[k] = p;
             have += have < LOOKS;
         }
     }
-    if (!have)
-        return;
-    strbuf_puts(t->out, "its heads look at");
-    for (int i = 0; i < have; i++) {
+    for (int i = 0; i < have && (!i || look[at[i]] >= 0.005); i++) {
         strbuf_puts(t->out, i ? ", " : " ");
         said_token_put(t->out, t->info, t->ids[at[i]]);
-        strbuf_printf(t->out, " %.0f %%", 100 * most[i] / heads);
+        strbuf_printf(t->out, " %.0f %%", 100 * look[at[i]]);
     }
-    strbuf_puts(t->out, " (the mean of all)\n");
+}
+
+static int put_looks(struct tell *t, struct error *e)
+{
+    double *look = mem_alloc((size_t)(t->pos + 1), sizeof *look);
+
+    if (!look)
+        return error_set(e, ERR_MEMORY, "no memory for a lens");
+    if (mean_look(t, -1, -1, look)) {
+        strbuf_puts(t->out, "its heads look at");
+        put_most(t, look);
+        strbuf_puts(t->out, " (the mean of all)\n");
+    }
+    mem_free(look);
+    return 0;
 }
 
 static int put_swaps(struct tell *t, struct error *e)
@@ -171,7 +192,14 @@ static int put_swaps(struct tell *t, struct error *e)
     return 0;
 }
 
-static int look(struct tell *t, bool swaps, struct error *e)
+struct question {
+    bool swaps;
+    /* of lens_attention */
+    int layer, head, place;
+    float *times;
+};
+
+static int look(struct tell *t, const struct question *q, struct error *e)
 {
     int rc = engine_lens(t->g, t->l, t->ids[t->pos], t->pos, e);
 
@@ -183,8 +211,47 @@ static int look(struct tell *t, bool swaps, struct error *e)
         return rc;
     if (t->l->attributes)
         put_sum(t);
-    put_looks(t);
-    return swaps ? put_swaps(t, e) : 0;
+    if ((rc = put_looks(t, e)) < 0)
+        return rc;
+    return q->swaps ? put_swaps(t, e) : 0;
+}
+
+static void put_whose(struct tell *t, const struct question *q)
+{
+    if (q->head >= 0)
+        strbuf_printf(t->out, "L%d.H%d looks at", q->layer, q->head);
+    else if (q->layer >= 0)
+        strbuf_printf(t->out, "the heads of L%d look at", q->layer);
+    else
+        strbuf_puts(t->out, "the heads look at");
+}
+
+static int attend(struct tell *t, const struct question *q, struct error *e)
+{
+    double *look, before = 0, within = 0;
+    int rc = engine_lens(t->g, t->l, t->ids[t->pos], t->pos, e);
+
+    if (rc < 0)
+        return rc;
+    if (!(look = mem_alloc((size_t)(t->pos + 1), sizeof *look)))
+        return error_set(e, ERR_MEMORY, "no memory for a lens");
+    if (!mean_look(t, q->layer, q->head, look)) {
+        mem_free(look);
+        return error_set(e, ERR_USAGE, "there is no softmax attention: nothing looks back");
+    }
+    for (int p = 0; p <= t->pos; p++) {
+        *(p < q->place ? &before : &within) += look[p];
+        if (p >= q->place)
+            q->times[p - q->place] = (float)(look[p] * (t->pos + 1));
+    }
+    put_whose(t, q);
+    put_most(t, look);
+    strbuf_printf(t->out, "; %.0f %% within the answer, %.0f %% before it", 100 * within,
+                  100 * before);
+    if (before + within < 0.995)
+        strbuf_printf(t->out, ", %.0f %% at a sink", 100 * (1 - before - within));
+    mem_free(look);
+    return 0;
 }
 
 /* The session's tokens and the answer's, of which the last may wait to be computed: *place is the
@@ -207,18 +274,19 @@ static int gather(struct engine *g, const int *ids, int n, int **all, int *place
     return 0;
 }
 
-int lens_tell(struct engine *g, const int *ids, int n, int at, bool swaps, char **text,
-              struct error *e)
+/* Rewinds the session to what said the token, asks, and has it compute the answer's rest again. */
+static int ask(struct engine *g, const int *ids, int n, int at, struct question *q, char **text,
+               struct error *e)
 {
     struct strbuf out = {0};
     struct tell t = {.g = g, .info = engine_info(g), .out = &out};
-    int *all = NULL, place = 0, again, rc = gather(g, ids, n, &all, &place, e);
+    int *all = NULL, again, rc = gather(g, ids, n, &all, &q->place, e);
     struct error later = {0};
 
     if (rc < 0)
         return rc;
     t.ids = all;
-    t.pos = place + at - 1;
+    t.pos = q->place + at - 1;
     t.target = ids[at];
     if ((rc = lens_new(&t.l, g, t.pos + 1, e)) < 0)
         goto out;
@@ -230,9 +298,9 @@ int lens_tell(struct engine *g, const int *ids, int n, int at, bool swaps, char 
     }
     engine_counting_set(g, false);
     engine_session_rewind(g, t.pos);
-    rc = look(&t, swaps, e);
+    rc = q->times ? attend(&t, q, e) : look(&t, q, e);
     engine_session_rewind(g, t.pos);
-    again = engine_eval(g, all + t.pos, place + n - t.pos, NULL, false, &later);
+    again = engine_eval(g, all + t.pos, q->place + n - t.pos, NULL, false, &later);
     engine_counting_set(g, true);
     if (rc == 0 && again < 0) {
         *e = later;
@@ -247,4 +315,24 @@ out:
     mem_free(t.by);
     mem_free(all);
     return rc;
+}
+
+int lens_tell(struct engine *g, const int *ids, int n, int at, bool swaps, char **text,
+              struct error *e)
+{
+    return ask(g, ids, n, at, &(struct question){.swaps = swaps}, text, e);
+}
+
+int lens_attention(struct engine *g, const int *ids, int n, int at, int layer, int head,
+                   float *times, char **text, struct error *e)
+{
+    const struct hparams *hp = &engine_info(g)->model->hp;
+    int heads = layer < hp->n_layers && layer >= 0 ? hparams_layer(hp, layer)->mixer.heads : 0;
+
+    if (layer >= hp->n_layers)
+        return error_set(e, ERR_USAGE, "the model's layers are L0 to L%d", hp->n_layers - 1);
+    if (layer >= 0 && head >= heads)
+        return error_set(e, ERR_USAGE, "the heads of layer %d are H0 to H%d", layer, heads - 1);
+    return ask(g, ids, n, at, &(struct question){.layer = layer, .head = head, .times = times},
+               text, e);
 }

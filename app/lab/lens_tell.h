@@ -12,5 +12,11 @@
  * ERR_USAGE: the session does not hold the answer any more; ERR_MEMORY; errors of engine_lens. */
 int lens_tell(struct engine *g, const int *ids, int n, int at, bool swaps, char **text,
               struct error *e);
+/* Where a head looked as token `at` was said; head -1: the mean of the layer's, layer -1: of all.
+ * times, (n): for each token of the answer its share times the number of positions that there were
+ * to look at, so that 1 is an even look. *text, the session and errors as above; ERR_USAGE also: no
+ * such layer or head, or no softmax attention there. */
+int lens_attention(struct engine *g, const int *ids, int n, int at, int layer, int head,
+                   float *times, char **text, struct error *e);
 
 #endif

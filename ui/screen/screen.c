@@ -8,6 +8,7 @@
 #include "ui/screen/key_bar.h"
 #include "ui/panels/presets.h"
 #include "ui/screen/start_page.h"
+#include "ui/token_ink.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -958,7 +959,7 @@ enum action screen_act(struct ui_model *m, enum action a, int index)
         return ACTION_NONE;
     case ACTION_ANSWER_BEFORE: chatview_answer(m, -1); return ACTION_NONE;
     case ACTION_ANSWER_AFTER: chatview_answer(m, 1); return ACTION_NONE;
-    case ACTION_INK: m->ink = (m->ink + 1) % INK_MODES; return ACTION_NONE;
+    case ACTION_INK: m->ink = token_ink_next(m); return ACTION_NONE;
     case ACTION_KEY_BAR: m->key_bar = !m->key_bar; return ACTION_NONE;
     case ACTION_PRESET: preset_next(m); return ACTION_NONE;
     case ACTION_FASTER: settle_change(m, -1); return ACTION_NONE;

@@ -107,9 +107,10 @@ static const struct chat_command table[] = {
      "token N of the newest answer: its probability, the alternatives, its experts; K: continue "
      "from alternative K",
      chat_token, NULL},
-    {"/lens", "", "N [swap]",
+    {"/lens", "", "N [WHAT]",
      "what made token N of the newest answer: what each layer would say, and what it added; swap: "
-     "what it would be with runner-up experts",
+     "what it would be with runner-up experts; attention [L3.H5]: where that head looked, all of "
+     "them by default, coloured in the answer",
      chat_lens, NULL},
     {"/clear", "/new", "", "start a new chat; the old one stays saved", chat_clear, NULL},
     {"/save", "", "[NAME|FILE]",

@@ -165,23 +165,49 @@ int chat_branches(struct conversation *c, const char *arguments)
     return chat_output(c, &out);
 }
 
+/* "L3.H5", "L3"; "": all. */
+static bool head_named(const char *word, int *layer, int *head)
+{
+    int used = 0;
+
+    *layer = *head = -1;
+    if (!*word)
+        return true;
+    if (sscanf(word, "%*1[lL]%4d%n", layer, &used) != 1 || *layer < 0)
+        return false;
+    word += used;
+    if (!*word)
+        return true;
+    return sscanf(word, ".%*1[hH]%4d%n", head, &used) == 1 && *head >= 0 && !word[used];
+}
+
 /* Tokens are counted from 1. */
 int chat_lens(struct conversation *c, const char *arguments)
 {
-    char word[24], swap[24], *end;
+    char word[24], what[24], head_word[24], *end;
+    bool swap, attention;
     unsigned long at;
+    int layer, head;
 
     chat_word_take(&arguments, word, sizeof word);
-    chat_word_take(&arguments, swap, sizeof swap);
+    chat_word_take(&arguments, what, sizeof what);
+    chat_word_take(&arguments, head_word, sizeof head_word);
     at = strtoul(word, &end, 10);
-    if (!*word || *end || at < 1 || *arguments || (*swap && strcmp(swap, "swap") != 0)) {
+    swap = strcmp(what, "swap") == 0;
+    attention = strcmp(what, "attention") == 0;
+    if (!*word || *end || at < 1 || *arguments || (*what && !swap && !attention) ||
+        (*head_word && !attention) || !head_named(head_word, &layer, &head)) {
         conversation_say(c, SAY_NOTICE,
                          "/lens N: what each layer made of token N of the newest answer's %zu; "
-                         "/lens N swap: also with each layer's runner-up expert",
+                         "/lens N swap: also with each layer's runner-up expert; /lens N attention "
+                         "[L3.H5]: where the heads, or that one, looked",
                          conversation_tokens(c));
         return -1;
     }
-    return chat_busy(c) ? -1 : conversation_lens(c, at - 1, *swap);
+    if (chat_busy(c))
+        return -1;
+    return attention ? conversation_attention(c, at - 1, layer, head)
+                     : conversation_lens(c, at - 1, swap);
 }
 
 /* Tokens and alternatives are counted from 1. */

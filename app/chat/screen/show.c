@@ -15,6 +15,7 @@
 #include "ui/chatview.h"
 #include "ui/input_line.h"
 #include "ui/screen/screen.h"
+#include "ui/token_ink.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -144,6 +145,13 @@ static void beside_map(struct chat *s)
 
     ui_model_beside(&s->model, difference);
     mem_free(difference);
+}
+
+static void hook_attended(void *ctx, const char *name, const float *times, size_t n)
+{
+    struct chat *s = ctx;
+
+    token_ink_attended(&s->model, name, times, n);
 }
 
 /* The second engine's answer grows in a block of output. */
@@ -366,6 +374,7 @@ struct conversation_hooks chat_hooks(struct chat *s)
         .event = hook_event,
         .say = chat_say,
         .beside = hook_beside,
+        .attended = hook_attended,
         .added = hook_added,
         .changed = hook_changed,
         .view = hook_view,
