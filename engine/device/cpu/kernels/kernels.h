@@ -235,6 +235,7 @@ extern const struct kernels kernels_neon, kernels_dotprod, kernels_i8mm;
 #endif
 #if defined(__x86_64__)
 extern const struct kernels kernels_avx2, kernels_avxvnni, kernels_avx512;
+double peak_int8_avxvnni(void); /* kernels.peak_int8 */
 void raw_dot_q8_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel,
                          int nt, float *out, ptrdiff_t out_stride);
 void raw_dot_q4_0_avx512(const void *rows, int groups, int cols, const struct act_block *panel,

@@ -1,7 +1,7 @@
 /* AVX2 kernels (with FMA and F16C): 8 rows, one per lane; groups of 16 rows are done as two halves.
- * Compiled with its own flags; called only if select.c found the instructions. kernels_avxvnni.c
- * compiles this text a second time, where four products of bytes and their sum are one
- * instruction. */
+ * Compiled with its own flags; called only if select.c found the instructions. The set for AVX-VNNI
+ * (client processors since 2021: four products of bytes and their sum are one instruction) differs
+ * in products of rounded weights alone. */
 #include "engine/device/cpu/kernels/formats.h"
 
 #if defined(__AVX2__)
@@ -116,42 +116,6 @@ static uint64_t read_all(const void *p, size_t n)
         _mm256_add_epi64(_mm256_add_epi64(s[0], s[1]), _mm256_add_epi64(s[2], s[3])));
 }
 
-#if defined(__AVXVNNI__)
-static double peak_int8(void)
-{
-    volatile int seed = 3;
-    __m256i a[12], b = _mm256_set1_epi32(seed), c = _mm256_set1_epi32(seed + 1);
-
-    for (int k = 0; k < 12; k++)
-        a[k] = _mm256_setzero_si256();
-    for (int i = 0; i < 1 << 20; i++) {
-#pragma GCC unroll 12
-        for (int k = 0; k < 12; k++)
-            a[k] = _mm256_dpbusd_avx_epi32(a[k], b, c);
-    }
-    for (int k = 0; k < 12; k++)
-        seed = sum_epi32(a[k]);
-    return 12.0 * 64 * (1 << 20);
-}
-
-const struct kernels kernels_avxvnni = {
-    .name = "avxvnni",
-    .width = 8,
-    .tile = 24,
-    .quantise = quantise,
-    .dot =
-        {
-#define FORMAT(id, name, ...) [DTYPE_##id] = dot_##name##_avxvnni,
-#include "engine/file/formats.def"
-        },
-    .gemv =
-        {
-#define FORMAT(id, name, ...) [DTYPE_##id] = gemv_##name##_avxvnni,
-#include "engine/file/formats.def"
-        },
-    VECTOR_KERNELS,
-};
-#else
 static double peak_int8(void)
 {
     volatile int seed = 3;
@@ -188,7 +152,26 @@ const struct kernels kernels_avx2 = {
 #define FORMAT(id, name, ...) [DTYPE_##id] = gemv_##name##_avx2,
 #include "engine/file/formats.def"
         },
+    .peak_int8 = peak_int8,
     VECTOR_KERNELS,
 };
-#endif
+
+const struct kernels kernels_avxvnni = {
+    .name = "avxvnni",
+    .width = 8,
+    .tile = 24,
+    .quantise = quantise,
+    .dot =
+        {
+#define FORMAT(id, name, ...) [DTYPE_##id] = dot_##name##_avxvnni,
+#include "engine/file/formats.def"
+        },
+    .gemv =
+        {
+#define FORMAT(id, name, ...) [DTYPE_##id] = gemv_##name##_avxvnni,
+#include "engine/file/formats.def"
+        },
+    .peak_int8 = peak_int8_avxvnni,
+    VECTOR_KERNELS,
+};
 #endif

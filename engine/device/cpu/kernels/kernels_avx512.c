@@ -256,6 +256,7 @@ const struct kernels kernels_avx512 = {
 #include "engine/file/formats.def"
         },
     .dot_raw = {[DTYPE_Q8_0] = raw_dot_q8_0_avx512, [DTYPE_Q4_0] = raw_dot_q4_0_avx512},
+    .peak_int8 = peak_int8,
     VECTOR_KERNELS,
 };
 #endif

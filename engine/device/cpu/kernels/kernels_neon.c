@@ -172,6 +172,7 @@ const struct kernels SET(kernels) = {
 #define FORMAT(id, name, ...) [DTYPE_##id] = SET(gemv_##name),
 #include "engine/file/formats.def"
         },
+    .peak_int8 = peak_int8,
     VECTOR_KERNELS,
 };
 #endif
