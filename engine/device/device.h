@@ -14,8 +14,8 @@
  *
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
  * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap, join,
- * inputs (the CPU has all), layers, fuses, report, kernels, stream, prefetch, footprint, tune, observe,
- * together, state_share, state_cut, state_trim, state_memory, state_at, state_pages,
+ * inputs (the CPU has all), layers, fuses, report, kernels, stream, prefetch, footprint, tune,
+ * observe, together, state_share, state_cut, state_trim, state_memory, state_at, state_pages,
  * state_in_place, link_close, host_rows, done. Emulated where NULL: layers by single jobs.
  * Computing allocates no memory of ours: scratch for max_rows rows is allocated at open, the state
  * of a session at state_open and block_put. In names and jobs `attention` is a layer's mixer of any
