@@ -226,9 +226,12 @@ int conversation_lens(struct conversation *c, size_t at, bool swaps)
     return conversation_call(c, tell_lens, a, mem_free);
 }
 
-/* What /lens N attention asked for. The engine's thread fills it before the report is posted. */
+enum { LOOK_ASKED, LOOK_FILLED, LOOK_FAILED };
+
+/* What /lens N attention asked for: the engine's thread's while state is LOOK_ASKED and a call is
+ * out, which it changes before the report is posted. */
 struct attention_look {
-    atomic_bool filled;
+    atomic_int state;
     int layer, head;
     float *times; /* (fields->n) */
     struct request_fields *fields;
@@ -249,8 +252,7 @@ static int tell_attention(void *ctx, struct engine *g, char **text, struct error
     int rc = lens_attention(g, k->fields->ids, k->fields->n, k->fields->at, k->layer, k->head,
                             k->times, text, e);
 
-    if (rc == 0)
-        atomic_store(&k->filled, true);
+    atomic_store(&k->state, rc == 0 ? LOOK_FILLED : LOOK_FAILED);
     return rc;
 }
 
@@ -260,7 +262,11 @@ int conversation_attention(struct conversation *c, size_t at, int layer, int hea
 
     if (!has_lens(c, at))
         return -1;
-    attention_look_free(c->look); /* no call is running */
+    if (c->look && c->calls && atomic_load(&c->look->state) == LOOK_ASKED) {
+        conversation_say(c, SAY_NOTICE, "the last /lens attention is still being computed");
+        return -1;
+    }
+    attention_look_free(c->look);
     c->look = k = mem_alloc(1, sizeof *k);
     if (k) {
         k->layer = layer;
@@ -280,7 +286,7 @@ void conversation_looked(struct conversation *c)
     struct attention_look *k = c->look;
     char name[48];
 
-    if (!k || !atomic_load(&k->filled))
+    if (!k || atomic_load(&k->state) != LOOK_FILLED)
         return;
     if (k->head >= 0)
         snprintf(name, sizeof name, "L%d.H%d", k->layer, k->head);
@@ -288,7 +294,7 @@ void conversation_looked(struct conversation *c)
         snprintf(name, sizeof name, "L%d", k->layer);
     else
         snprintf(name, sizeof name, "all heads");
-    if (c->hooks.attended)
+    if (c->hooks.attended && (size_t)k->fields->n == c->n_tokens) /* no answer has begun since */
         c->hooks.attended(c->hooks.ctx, name, k->times, (size_t)k->fields->n);
     attention_look_free(k);
     c->look = NULL;

@@ -164,21 +164,11 @@ static void read_group_scheme(struct packing *p, const json_t *weights, bool int
     read_group(p, weights);
 }
 
-/* The weights of a config_group of MXFP4. */
-static void read_mxfp4_scheme(struct packing *p, const json_t *weights)
+/* The weights of a config_group of MXFP4 (groups of 32) or NVFP4 (of 16). */
+static void read_float4_scheme(struct packing *p, const json_t *weights, int group)
 {
     want_number(p, weights, "num_bits", 4);
-    want_number(p, weights, "group_size", 32);
-    want_word(p, weights, "type", "float");
-    if (!json_is_true(json_object_get(weights, "symmetric")))
-        refuse(p, "asymmetric weights");
-    read_order(p, weights, false);
-}
-
-static void read_nvfp4_scheme(struct packing *p, const json_t *weights)
-{
-    want_number(p, weights, "num_bits", 4);
-    want_number(p, weights, "group_size", 16);
+    want_number(p, weights, "group_size", group);
     want_word(p, weights, "type", "float");
     if (!json_is_true(json_object_get(weights, "symmetric")))
         refuse(p, "asymmetric weights");
@@ -207,7 +197,7 @@ static void read_compressed(struct packing *p, const json_t *q)
     {
         want_word(p, group, "format", word(q, "format"));
         if (mxfp4 || nvfp4) {
-            (mxfp4 ? read_mxfp4_scheme : read_nvfp4_scheme)(p, json_object_get(group, "weights"));
+            read_float4_scheme(p, json_object_get(group, "weights"), mxfp4 ? 32 : 16);
             continue;
         }
         read_group_scheme(p, json_object_get(group, "weights"), integers, n == 0);
