@@ -339,7 +339,8 @@ void kernel_set_release(struct device *d)
 bool kernel_set_attends(const struct mixer_shape *s)
 {
     return s->kind == MIXER_ATTENTION && (!s->value_dim || s->value_dim == s->key_dim) &&
-           s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0 && !s->qk_norm_turned;
+           s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0 && !s->qk_norm_turned &&
+           s->value_factor == 0.0f;
 }
 
 /* Of attention.cl: the merging group has three numbers a chunk where the values were, and a head's
@@ -382,7 +383,7 @@ bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, en
         return false; /* a matrix is before it */
     if (kind == BLOCK_ATTENTION && !kernel_set_attends(&shape->mixer))
         return false;
-    if (kind == BLOCK_EXPERT && !ffn_known(&shape->ffn, type))
+    if (kind == BLOCK_EXPERT && (!ffn_known(&shape->ffn, type) || !shape_one_limit(&shape->ffn)))
         return false;
     return kernel_set_supports(d, kind, type);
 }

@@ -606,6 +606,17 @@ static const struct layer_shape extra_layers[] = {
              .bias = true,
              .router = {.kind = ROUTER_SOFTMAX, .normalised = true}},
      .norms = {.kind = NORM_RMS, .eps = 1e-5f, .before = true}},
+    {.mixer = {.heads = 6, .kv_heads = 2, .key_dim = 32, .rope_dims = 16, .value_factor = 0.6f},
+     .ffn = {.experts = 5,
+             .used = 3,
+             .shared = 1,
+             .width = 64,
+             .shared_width = 64,
+             .activation = ACTIVATION_CLAMPED_SILU,
+             .limit = 0.2f,
+             .shared_limit = 0.3f,
+             .router = {.kind = ROUTER_SIGMOID, .normalised = true}},
+     .norms = {.kind = NORM_RMS, .eps = 1e-5f, .before = true}},
 };
 
 START_TEST(test_same_bits_of_extras)

@@ -30,7 +30,8 @@ static const char *other_mixer(const struct mixer_shape *a, const struct mixer_s
                ? "recurrence"
            : (a->kind == MIXER_ATTENTION || a->kind == MIXER_MLA) && !near(scale_of(a), scale_of(b))
                ? "scale of scores"
-           : a->keys_of != b->keys_of ? "shared keys"
+           : a->keys_of != b->keys_of                ? "shared keys"
+           : !near(a->value_factor, b->value_factor) ? "factor of values"
            : a->sinks != b->sinks || a->gated != b->gated || a->gate != b->gate ||
                    a->qk_norm != b->qk_norm
                ? "attention"
@@ -57,8 +58,10 @@ static const char *other_ffn(const struct ffn_shape *a, const struct ffn_shape *
                    a->shared_gate != b->shared_gate ||
                    !near(shape_shared_factor(a), shape_shared_factor(b))
                ? "feed-forward"
-           : a->activation != b->activation || !near(a->limit, b->limit) ? "activation"
-           : !a->experts                                                 ? NULL
+           : a->activation != b->activation || !near(shape_limit(a, 0), shape_limit(b, 0)) ||
+                   !near(shape_limit(a, a->experts), shape_limit(b, b->experts))
+               ? "activation"
+           : !a->experts ? NULL
            : r->kind != s->kind || r->normalised != s->normalised ||
                    r->choice_bias != s->choice_bias || groups_of(r) != groups_of(s) ||
                    (groups_of(r) && r->groups_used != s->groups_used) ||

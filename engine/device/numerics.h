@@ -197,12 +197,23 @@ static inline float num_clamped_swiglu(float gate, float up, float limit)
     return (g * num_sigmoid(NUM_SWIGLU_ALPHA * g)) * (u + 1.0f);
 }
 
-/* Rule 8; limit: of ACTIVATION_CLAMPED_SWIGLU. */
+/* Step 3.5 (modeling_step3p7.py, Step3p7Experts): silu(gate) at most limit, up within +-limit. */
+static inline float num_clamped_silu(float gate, float up, float limit)
+{
+    float g = num_silu(gate), u = up < limit ? up : limit;
+
+    g = g < limit ? g : limit;
+    u = u > -limit ? u : -limit;
+    return g * u;
+}
+
+/* Rule 8; limit: of clamped ones. */
 static inline float num_activate(enum activation a, float gate, float up, float limit)
 {
     switch (a) {
     case ACTIVATION_GELU: return num_gelu(gate) * up;
     case ACTIVATION_CLAMPED_SWIGLU: return num_clamped_swiglu(gate, up, limit);
+    case ACTIVATION_CLAMPED_SILU: return num_clamped_silu(gate, up, limit);
     case ACTIVATION_RELU2: return num_relu(up) * num_relu(up);
     case ACTIVATION_RELU: return num_relu(up);
     case ACTIVATION_GELU_PLAIN: return num_gelu(up);

@@ -320,15 +320,17 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
     const struct tensor_view *fused = family_tensor(b->family, b->model->file, TENSOR_QKV, layer, 0,
                                                     false);
     bool turned = family_tensor_turned(b->family, b->model->file, TENSOR_QKV, fused);
-    int q = a->heads * shape_query_dim(a), kv = a->kv_heads * a->key_dim, rc;
+    int q = a->heads * shape_query_dim(a), kv = a->kv_heads * a->key_dim,
+        values = a->kv_heads * shape_value_dim(a), all = q + kv + values, rc;
     struct {
         struct matrix *m;
         enum tensor_role role;
         int first, rows;
-    } part[3] = {{&w->q, TENSOR_Q, 0, q}, {&w->k, TENSOR_K, q, kv}, {&w->v, TENSOR_V, q + kv, kv}};
+    } part[3] = {
+        {&w->q, TENSOR_Q, 0, q}, {&w->k, TENSOR_K, q, kv}, {&w->v, TENSOR_V, q + kv, values}};
 
-    if (fused && (rc = turned ? check_shape(b, fused, hp->hidden, q + 2 * kv, 0, e)
-                              : check_shape(b, fused, q + 2 * kv, hp->hidden, 0, e)))
+    if (fused && (rc = turned ? check_shape(b, fused, hp->hidden, all, 0, e)
+                              : check_shape(b, fused, all, hp->hidden, 0, e)))
         return rc;
     if (a->keys_of)
         pass_over_keys(b, layer);
@@ -339,11 +341,11 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
             continue;
         }
         if ((rc = turned ? add_transposed(b, part[i].m, part[i].role, layer, fused, part[i].first,
-                                          1, q + 2 * kv, part[i].rows, hp->hidden, e)
+                                          1, all, part[i].rows, hp->hidden, e)
                          : add_matrix(b, part[i].m, part[i].role, layer, fused, part[i].first,
                                       part[i].rows, hp->hidden, e)) ||
-            (rc = add_bias(b, &part[i].m->bias, TENSOR_QKV, layer, part[i].first, part[i].rows,
-                           q + 2 * kv, e)))
+            (rc = add_bias(b, &part[i].m->bias, TENSOR_QKV, layer, part[i].first, part[i].rows, all,
+                           e)))
             return rc;
     }
     if (a->qk_norm != QK_NORM_NONE) {
@@ -363,7 +365,7 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
         (shape_gates(a) &&
          (rc = bind_plain(b, &w->z, TENSOR_MIX_Z, layer, shape_gates(a), hp->hidden, e))))
         return rc;
-    return bind_plain(b, &w->o, TENSOR_O, layer, hp->hidden, a->heads * a->key_dim, e);
+    return bind_plain(b, &w->o, TENSOR_O, layer, hp->hidden, a->heads * shape_value_dim(a), e);
 }
 
 /* All heads of k or v: heads x rows of cols. */

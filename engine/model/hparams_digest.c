@@ -6,9 +6,9 @@
 
 #define FIELD(f) digest_add(d, &(f), sizeof(f))
 
-static_assert(sizeof(struct mixer_shape) == 116, "a field of mixer_shape is not hashed");
+static_assert(sizeof(struct mixer_shape) == 120, "a field of mixer_shape is not hashed");
 static_assert(sizeof(struct router_shape) == 32, "a field of router_shape is not hashed");
-static_assert(sizeof(struct ffn_shape) == 76, "a field of ffn_shape is not hashed");
+static_assert(sizeof(struct ffn_shape) == 80, "a field of ffn_shape is not hashed");
 static_assert(sizeof(struct norms_shape) == 12, "a field of norms_shape is not hashed");
 
 static void add_flag(struct digest *d, bool flag)
@@ -55,6 +55,8 @@ static void add_mixer(struct digest *d, const struct mixer_shape *s)
         FIELD(s->a_rank);
         FIELD(s->z_rank);
     }
+    if (s->value_factor != 0.0f)
+        FIELD(s->value_factor);
     if (s->keys_of)
         FIELD(s->keys_of);
     if (s->scale_growth != 0.0f) {
@@ -90,6 +92,8 @@ static void add_ffn(struct digest *d, const struct ffn_shape *s)
     add_flag(d, s->bias);
     if (s->shared_factor != 0.0f) /* so that other models keep their numbers */
         FIELD(s->shared_factor);
+    if (s->shared_limit != 0.0f)
+        FIELD(s->shared_limit);
     add_router(d, &s->router);
 }
 

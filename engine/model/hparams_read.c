@@ -41,7 +41,7 @@ static bool has_common_heads(const struct hparams *hp, const struct tensor_view 
     const struct mixer_shape *m = &hp->common.mixer;
 
     return !m->heads || !m->key_dim || !o || o->n_dims != 2 ||
-           o->dims[1] == (int64_t)m->heads * m->key_dim;
+           o->dims[1] == (int64_t)m->heads * shape_value_dim(m);
 }
 
 /* The first layer that has keys, if possible of the usual heads: others may have a mixer without
@@ -100,6 +100,12 @@ static bool has_no_keys(const struct hparams *hp, const struct family *family,
     return recurrent;
 }
 
+/* Rows of keys among those of keys and values. */
+static int64_t key_rows(const struct mixer_shape *m, int64_t rows)
+{
+    return m->key_dim && m->value_dim ? rows / (m->key_dim + m->value_dim) * m->key_dim : rows / 2;
+}
+
 static int infer_heads(struct hparams *hp, const struct family *family, const struct weight_file *f,
                        struct error *e)
 {
@@ -119,7 +125,10 @@ static int infer_heads(struct hparams *hp, const struct family *family, const st
     if (!kv || kv->n_dims != 2)
         return missing(family, f, TENSOR_K, 0, e);
     q_rows = o->dims[!family_tensor_turned(family, f, TENSOR_O, o)];
-    k_rows = qkv ? (qkv->dims[family_tensor_turned(family, f, TENSOR_QKV, qkv)] - q_rows) / 2
+    if (hp->common.mixer.key_dim)
+        q_rows = q_rows / shape_value_dim(&hp->common.mixer) * hp->common.mixer.key_dim;
+    k_rows = qkv ? key_rows(&hp->common.mixer,
+                            qkv->dims[family_tensor_turned(family, f, TENSOR_QKV, qkv)] - q_rows)
                  : k->dims[0];
     if (!hp->common.mixer.heads && !hp->common.mixer.key_dim)
         return error_set(

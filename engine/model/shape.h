@@ -55,6 +55,7 @@ struct mixer_shape {
     enum gate_form gate;
     bool values_are_keys; /* before any norm and rotation */
     bool value_norm;      /* each head of the values is RMS-normed, without weights */
+    float value_factor;   /* values are multiplied by it (MiMo-V2); 0: by 1 */
     /* Attention reads the rows of an earlier layer of the same heads, 1 + its number, and has no
      * keys and values of its own (Gemma 3n and 4); 0: it has. lends: later layers read this one's.
      */
@@ -90,13 +91,15 @@ enum activation {
     ACTIVATION_RELU2,          /* relu(x)^2, without a gate */
     ACTIVATION_RELU,           /* without a gate */
     ACTIVATION_GELU_PLAIN,     /* tanh form, without a gate */
+    ACTIVATION_CLAMPED_SILU,   /* Step 3.5: min(silu(gate), limit) * clamp(up, -limit, limit) */
     ACTIVATIONS
 };
 
 /* Whether there is a gate with up: without one an expert has two matrices. */
 static inline bool activation_gated(enum activation a)
 {
-    return a == ACTIVATION_SILU || a == ACTIVATION_GELU || a == ACTIVATION_CLAMPED_SWIGLU;
+    return a == ACTIVATION_SILU || a == ACTIVATION_GELU || a == ACTIVATION_CLAMPED_SWIGLU ||
+           a == ACTIVATION_CLAMPED_SILU;
 }
 
 /* How experts and weights follow from scores (numerics.h, rule 10). */
@@ -129,8 +132,8 @@ struct ffn_shape {
     enum shared_gate shared_gate;
     float shared_factor; /* SHARED_PLAIN: of the shared expert's output; 0: 1 */
     enum activation activation;
-    float limit;
-    bool bias; /* every matrix has one, the router's too */
+    float limit, shared_limit; /* of a clamped activation; of the shared expert, 0: the same */
+    bool bias;                 /* every matrix has one, the router's too */
     struct router_shape router;
 };
 
@@ -174,6 +177,18 @@ struct layer_shape {
 static inline float shape_shared_factor(const struct ffn_shape *s)
 {
     return s->shared_factor != 0.0f ? s->shared_factor : 1.0f;
+}
+
+/* Limit of a clamped activation of expert `expert` of a layer. */
+static inline float shape_limit(const struct ffn_shape *s, int expert)
+{
+    return expert >= s->experts && s->shared_limit != 0.0f ? s->shared_limit : s->limit;
+}
+
+/* Whether one limit holds for all experts of a layer. */
+static inline bool shape_one_limit(const struct ffn_shape *s)
+{
+    return !s->experts || !s->shared || shape_limit(s, 0) == shape_limit(s, s->experts);
 }
 
 /* Heads and width of a recurrence's input and output: keys, or B and C. */

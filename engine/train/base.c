@@ -39,11 +39,12 @@ static const char *missing(const struct layer_shape *s)
     const struct ffn_shape *f = &s->ffn;
     const struct router_shape *r = &f->router;
 
-    return m->kind != MIXER_ATTENTION                       ? "its mixer"
-           : m->sinks || m->gated                           ? "its attention's sinks or gates"
-           : m->qk_norm_turned                              ? "the place of its heads' norms"
-           : m->scale_growth != 0.0f                        ? "how its scores grow"
-           : m->values_are_keys || m->value_norm            ? "how its values are made"
+    return m->kind != MIXER_ATTENTION ? "its mixer"
+           : m->sinks || m->gated     ? "its attention's sinks or gates"
+           : m->qk_norm_turned        ? "the place of its heads' norms"
+           : m->scale_growth != 0.0f  ? "how its scores grow"
+           : m->values_are_keys || m->value_norm || m->value_factor != 0.0f
+               ? "how its values are made"
            : m->second_rope || m->rope == ROPE_PROPORTIONAL ? "its rotary embedding"
            : f->kind != FFN_ROUTED && f->kind != FFN_DENSE  ? "its feed-forward"
            : f->activation != ACTIVATION_SILU && f->activation != ACTIVATION_GELU_PLAIN

@@ -22,7 +22,7 @@ static const char *mixer_lacks(const struct mixer_shape *s, const struct mixer_s
         return "norms behind the rotation";
     if (s->scale_growth != 0.0f)
         return "scores that grow with the position";
-    if (s->values_are_keys || s->value_norm)
+    if (s->values_are_keys || s->value_norm || s->value_factor != 0.0f)
         return "values that are keys, or normed";
     if (s->second_rope || s->rope == ROPE_PROPORTIONAL)
         return "a second rotary embedding";
@@ -37,6 +37,8 @@ static const char *ffn_lacks(const struct ffn_shape *s, bool microsoft)
         return shape_ffn_word(s->kind);
     if (s->activation == ACTIVATION_CLAMPED_SWIGLU)
         return "clamped SwiGLU";
+    if (s->activation == ACTIVATION_CLAMPED_SILU)
+        return "clamped SiLU";
     if (!s->experts)
         return NULL;
     if (s->bias)

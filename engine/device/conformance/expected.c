@@ -122,6 +122,8 @@ static int project(struct expected *x, const struct attention_job *j, int row)
         memcpy(v, k, (size_t)n * sizeof *v);
     for (int h = 0; h < s->kv_heads && s->value_norm; h++)
         reference_rms(v + h * dim, NULL, dim, shape->norms.eps, v + h * dim);
+    for (int i = 0; i < n && s->value_factor != 0.0f; i++)
+        v[i] = v[i] * s->value_factor;
     part_gates(x, s, row);
     if (!s->qk_norm_turned) {
         norm_heads(shape, w->q_norm, x->q, s->heads);
@@ -307,7 +309,7 @@ int expected_experts(struct expected *x, const struct experts_job *j)
         for (int i = j->groups[g].first; i < j->groups[g].first + j->groups[g].count; i++) {
             const float *h = j->h + (size_t)(j->row[i] + behind) * n;
 
-            if (reference_gate_up(&shape_of(x, j->layer)->ffn, w, h, x->mid) < 0 ||
+            if (reference_gate_up(&s->ffn, j->groups[g].expert, w, h, x->mid) < 0 ||
                 reference_multiply(&w->down, x->mid,
                                    j->out + (size_t)(j->slot[i] * j->rows + j->row[i]) * n) < 0)
                 return ERR_MEMORY;

@@ -197,7 +197,7 @@ static int parts_of(int rows, int part)
 
 /* Rows r0 .. r0+n-1 of gate and up for tokens t0 .. t1-1 of one expert; the result becomes blocks
  * of the down projection's input. */
-static void gate_up(struct cpu_device *d, int tid, const struct ffn_shape *shape,
+static void gate_up(struct cpu_device *d, int tid, const struct ffn_shape *shape, float limit,
                     const struct expert_weights *w, int r0, int n, const struct input *in, int t0,
                     int t1, struct act_block *down, float *down_rows)
 {
@@ -208,7 +208,7 @@ static void gate_up(struct cpu_device *d, int tid, const struct ffn_shape *shape
     if (w->gate.bytes)
         gemm(d, tid, &w->gate, r0, r0 + n, in, t0, t1, gate, stride);
     gemm(d, tid, &w->up, r0, r0 + n, in, t0, t1, up, stride);
-    d->k->activate[shape->activation](gate, up, nt * stride, shape->limit, gate);
+    d->k->activate[shape->activation](gate, up, nt * stride, limit, gate);
     for (int t = t0; t < t1; t++) {
         const float *h = gate + (ptrdiff_t)(t - t0) * stride;
 
@@ -358,7 +358,8 @@ void experts_phases(struct cpu_device *d, int tid, int layer, const struct exper
                            .stride = hidden,
                            .row = j->row + first};
 
-        gate_up(d, tid, shape, w, r0, min_int(part, w->up.rows - r0), &in, t0, t1,
+        gate_up(d, tid, shape, shape_limit(shape, group->expert), w, r0,
+                min_int(part, w->up.rows - r0), &in, t0, t1,
                 blocks_at(d->act_down, first * (widest / NUM_BLOCK)),
                 floats_at(d->ffn, first * widest));
     }
@@ -461,7 +462,7 @@ static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int 
     if (w->gate.bytes)
         gemv(d, tid, &w->gate, r0, r0 + n, &in, gate, matrix_hint(&w->up, r0));
     gemv(d, tid, &w->up, r0, r0 + n, &in, up, gate_hint(d, tid, layer, task + 1, rows, units));
-    d->k->activate[shape->activation](gate, up, n, shape->limit, gate);
+    d->k->activate[shape->activation](gate, up, n, shape_limit(shape, s->experts[t.slot]), gate);
     if (!matrix_takes_rows(&w->down))
         input_quantise_part(d, gate, ffn, r0, n, down, 1, 0);
     else

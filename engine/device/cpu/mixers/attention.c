@@ -200,6 +200,10 @@ static void store_value(const struct cpu_device *d, int layer, const struct span
         d->k->rms_norm(x, n, d->ones, 1.0f / (float)n, s->norms.eps, normed);
         x = normed;
     }
+    for (int i = 0; i < n && s->mixer.value_factor != 0.0f; i++)
+        normed[i] = x[i] * s->mixer.value_factor;
+    if (s->mixer.value_factor != 0.0f)
+        x = normed;
     kv_store_value(d, at->state, layer, head, pos, x);
 }
 
