@@ -65,6 +65,8 @@ static const char *const folders[] = {"llama",
                                       "hunyuan_v1_moe",
                                       "mistral4",
                                       "gemma4_e",
+                                      "step3p5",
+                                      "mimo_v2_flash",
                                       "qwen2_moe-step2",
                                       "qwen3_moe-gptq-g32-act"};
 static const char *const shared[] = {"qwen3_moe-yarn",      "qwen3_moe-awq-g32",

@@ -4,6 +4,7 @@
 
 #include "engine/convert/export_keys.h"
 
+#include <float.h>
 #include <string.h>
 
 static const struct mixer_shape *mixer_of(const struct model *m, int layer)
@@ -29,16 +30,27 @@ static const struct mixer_shape *whole_of(const struct model *m)
     return NULL;
 }
 
+/* Names in GGUF of what `renamed` says; NULL: the family has no such key. */
+static const char *renamed_key(const struct family *family, const char *json)
+{
+    const struct family_rename *r = family->renamed;
+
+    while (r && r->json && strcmp(r->json, json) != 0)
+        r++;
+    return r ? r->gguf : NULL;
+}
+
 bool export_two_heads(const struct model *m)
 {
     return whole_of(m) != NULL;
 }
 
-bool export_heads_listed(const struct model *m)
+bool export_heads_listed(const struct model *m, const struct family *family)
 {
     const struct mixer_shape *s = recurrent_of(m);
 
-    return export_two_heads(m) || (s && s->kind != MIXER_DELTA_NET);
+    return export_two_heads(m) || renamed_key(family, "swa_num_key_value_heads") ||
+           (s && s->kind != MIXER_DELTA_NET);
 }
 
 bool export_widths_listed(const struct model *m, const struct family *family)
@@ -57,40 +69,42 @@ bool export_widths_listed(const struct model *m, const struct family *family)
     return differ;
 }
 
-static void put_heads(struct gguf_writer *w, const struct model *m, const struct family *family)
+/* Readers want an entry of the MTP block in lists of the layers. */
+static size_t listed_layers(const struct model *m, const struct model *mtp)
+{
+    return (size_t)m->hp.n_layers + (mtp != NULL);
+}
+
+static void put_heads(struct gguf_writer *w, const struct model *m, const struct family *family,
+                      const struct model *mtp)
 {
     char key[EXPORT_KEY];
 
     gguf_put_array(w, export_key(family, "attention.head_count_kv", key), GGUF_I32,
-                   (size_t)m->hp.n_layers);
+                   listed_layers(m, mtp));
     for (int l = 0; l < m->hp.n_layers; l++) {
         const struct mixer_shape *s = mixer_of(m, l);
 
         gguf_add_i32(w, s->kind == MIXER_MLA ? 1 : s->kind == MIXER_ATTENTION ? s->kv_heads : 0);
     }
-}
-
-/* Names in GGUF of what `renamed` says; NULL: the family has no such key. */
-static const char *renamed_key(const struct family *family, const char *json)
-{
-    const struct family_rename *r = family->renamed;
-
-    while (r && r->json && strcmp(r->json, json) != 0)
-        r++;
-    return r ? r->gguf : NULL;
+    if (mtp)
+        gguf_add_i32(w, mixer_of(mtp, 0)->kv_heads);
 }
 
 /* For families whose layers may differ in it. */
-static void put_queries(struct gguf_writer *w, const struct model *m, const struct family *family)
+static void put_queries(struct gguf_writer *w, const struct model *m, const struct family *family,
+                        const struct model *mtp)
 {
     char key[EXPORT_KEY];
 
     if (!renamed_key(family, "num_attention_heads_per_layer"))
         return;
     gguf_put_array(w, export_key(family, "attention.head_count", key), GGUF_I32,
-                   (size_t)m->hp.n_layers);
+                   listed_layers(m, mtp));
     for (int l = 0; l < m->hp.n_layers; l++)
         gguf_add_i32(w, mixer_of(m, l)->heads);
+    if (mtp)
+        gguf_add_i32(w, mixer_of(mtp, 0)->heads);
 }
 
 static void put_widths(struct gguf_writer *w, const struct model *m, const struct family *family)
@@ -200,16 +214,41 @@ static void put_two_heads(struct gguf_writer *w, const struct model *m, const st
 }
 
 /* Which layers have a window, for families whose files may say so. */
-static void put_windows(struct gguf_writer *w, const struct model *m, const struct family *family)
+static void put_windows(struct gguf_writer *w, const struct model *m, const struct family *family,
+                        const struct model *mtp)
 {
     const char *name = renamed_key(family, "sliding_window_pattern");
     char key[EXPORT_KEY];
 
     if (!name || !m->hp.common.mixer.window)
         return;
-    gguf_put_array(w, export_key(family, name, key), GGUF_BOOL, (size_t)m->hp.n_layers);
+    gguf_put_array(w, export_key(family, name, key), GGUF_BOOL, listed_layers(m, mtp));
     for (int l = 0; l < m->hp.n_layers; l++)
         gguf_add_bool(w, mixer_of(m, l)->window > 0);
+    if (mtp)
+        gguf_add_bool(w, mixer_of(mtp, 0)->window > 0);
+}
+
+/* Limits of clamped activations, of routed experts or of those that are always used; 0: none. */
+static void put_limits(struct gguf_writer *w, const struct model *m, const struct family *family,
+                       const struct model *mtp, bool shared)
+{
+    const char *name = renamed_key(family, shared ? "swiglu_limits_shared" : "swiglu_limits");
+    char key[EXPORT_KEY];
+
+    if (!name)
+        return;
+    gguf_put_array(w, export_key(family, name, key), GGUF_F32, listed_layers(m, mtp));
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        const struct ffn_shape *s = &hparams_layer(&m->hp, l)->ffn;
+        float limit = shape_limit(s, shared ? s->experts : 0);
+        bool has = s->activation == ACTIVATION_CLAMPED_SILU && limit < FLT_MAX &&
+                   (shared ? s->shared : s->experts);
+
+        gguf_add_f32(w, has ? limit : 0.0f);
+    }
+    if (mtp)
+        gguf_add_f32(w, 0.0f);
 }
 
 /* Which layers are rotated, for families whose files say so. */
@@ -244,21 +283,23 @@ static void put_sections(struct gguf_writer *w, const struct model *m, const str
 }
 
 void export_put_layers(struct gguf_writer *w, const struct model *m, const struct family *family,
-                       bool mtp)
+                       const struct model *mtp)
 {
     const struct mixer_shape *recurrent = recurrent_of(m), *whole = whole_of(m);
 
-    if (export_heads_listed(m))
-        put_heads(w, m, family);
-    put_queries(w, m, family);
+    if (export_heads_listed(m, family))
+        put_heads(w, m, family, mtp);
+    put_queries(w, m, family, mtp);
     if (export_widths_listed(m, family))
         put_widths(w, m, family);
     if (recurrent)
-        put_recurrent(w, m, family, recurrent, mtp);
+        put_recurrent(w, m, family, recurrent, mtp != NULL);
     if (whole)
         put_two_heads(w, m, family, whole);
     else
-        put_windows(w, m, family);
+        put_windows(w, m, family, mtp);
+    put_limits(w, m, family, mtp, false);
+    put_limits(w, m, family, mtp, true);
     put_rotated(w, m, family);
     if (family->gguf_sections)
         put_sections(w, m, family);

@@ -9,14 +9,14 @@
 #include "engine/model/model.h"
 
 /* Whether the number of key heads is a list, written by export_put_layers, not one number. */
-bool export_heads_listed(const struct model *m);
+bool export_heads_listed(const struct model *m, const struct family *family);
 /* Whether feed-forward widths are a list: a layer is a mixer or a feed-forward. */
 bool export_widths_listed(const struct model *m, const struct family *family);
 /* Whether full-attention layers have other heads than those with a window; writes the key
  * lengths. */
 bool export_two_heads(const struct model *m);
-/* mtp: lists have an entry for the MTP block after the layers. */
+/* mtp: the MTP block, which lists have an entry for after the layers; NULL: there is none. */
 void export_put_layers(struct gguf_writer *w, const struct model *m, const struct family *family,
-                       bool mtp);
+                       const struct model *mtp);
 
 #endif

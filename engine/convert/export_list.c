@@ -419,6 +419,15 @@ int export_list_tensors(struct export *x, struct error *e)
     return rc;
 }
 
+static const float *twice_as_long(struct export *x, const float *factors, int n)
+{
+    float *out = export_keep(x, 2 * (size_t)n * sizeof *out);
+
+    for (int i = 0; out && i < 2 * n; i++)
+        out[i] = i < n ? factors[i] : 1.0f;
+    return out;
+}
+
 /* A folder's rope factors, as the tensors that its family has for them in GGUF. */
 static int add_rope(struct export *x)
 {
@@ -430,9 +439,12 @@ static int add_rope(struct export *x)
         return add_vector(x, TENSOR_ROPE_LONG, 0, false, hp->long_factor, n, 0) ||
                add_vector(x, TENSOR_ROPE_SHORT, 0, false, hp->short_factor, n, 0);
     family_gguf_name(x->family, TENSOR_ROPE_SHORT, 0, false, false, name, sizeof name);
-    return export_rope_is_tensor(x->m) && name[0]
-               ? add_vector(x, TENSOR_ROPE_SHORT, 0, false, hp->short_factor, n, 0)
-               : 0;
+    if (!export_rope_is_tensor(x->m) || !name[0])
+        return 0;
+    if (x->family->gguf_half_rope) /* the second half is of no layer that is scaled */
+        return add_vector(x, TENSOR_ROPE_SHORT, 0, false, twice_as_long(x, hp->short_factor, n),
+                          2 * n, 0);
+    return add_vector(x, TENSOR_ROPE_SHORT, 0, false, hp->short_factor, n, 0);
 }
 
 #define NOT_TURNED 1e30f /* removes a frequency (llama.cpp, conversion/gemma.py) */

@@ -6,8 +6,9 @@
 #include "engine/convert/export_state.h"
 #include "engine/model/block.h"
 
-#define EXPORT_TABLES 3 /* embeddings of the model and of the MTP block, inputs of single layers \
-                         */
+#define EXPORT_TABLES                                                          \
+    3 /* embeddings of the model and of the MTP block, inputs of single layers \
+       */
 
 /* Of a GGUF file: every tensor, with its name and shape. */
 int export_list_tensors(struct export *x, struct error *e);

@@ -221,11 +221,11 @@ static void put_latent(struct gguf_writer *w, const struct model *m, const struc
     const struct mixer_shape *s = &m->hp.common.mixer;
     struct meta_value all = scaling(m, "mscale_all_dim");
 
-    if (!export_heads_listed(m))
+    if (!export_heads_listed(m, family))
         export_put_u32(w, family, "attention.head_count_kv", 1);
     export_put_u32(w, family, "attention.key_length", (uint32_t)(s->kv_rank + s->rope_dims));
     export_put_u32(w, family, "attention.value_length",
-                   (uint32_t)(export_heads_listed(m) ? s->value_dim : s->kv_rank));
+                   (uint32_t)(export_heads_listed(m, family) ? s->value_dim : s->kv_rank));
     export_put_u32(w, family, "attention.key_length_mla", (uint32_t)s->key_dim);
     if (all.type == META_INT || all.type == META_FLOAT)
         export_put_f32(w, family, "rope.scaling.yarn_log_multiplier", (float)(0.1 * all.f));
@@ -263,12 +263,12 @@ static void put_mtp(struct gguf_writer *w, const struct model *m, const struct f
 }
 
 static void put_hparams(struct gguf_writer *w, const struct model *m, const struct family *family,
-                        bool mtp)
+                        const struct model *mtp)
 {
     char key[128];
     static const size_t heads[] = {offsetof(struct hparams, common.mixer.kv_heads),
                                    offsetof(struct hparams, common.mixer.key_dim)};
-    bool latent = m->hp.common.mixer.kind == MIXER_MLA, listed = export_heads_listed(m);
+    bool latent = m->hp.common.mixer.kind == MIXER_MLA, listed = export_heads_listed(m, family);
     bool is_float;
 
     gguf_put_string(w, "general.architecture", family->gguf[0], strlen(family->gguf[0]));
@@ -276,19 +276,27 @@ static void put_hparams(struct gguf_writer *w, const struct model *m, const stru
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
         if ((!latent || !is_among(always[i], heads, sizeof heads / sizeof *heads)) &&
             (!listed || always[i] != heads[0]) &&
+            (!family->gguf_half_rope ||
+             always[i] != offsetof(struct hparams, common.mixer.rope_dims)) &&
             (!family->gguf_eps || always[i] != offsetof(struct hparams, common.norms.eps)) &&
             (!mtp || always[i] != offsetof(struct hparams, n_layers)))
             put_field(w, family, &m->hp, always[i]);
     if (mtp)
         put_mtp(w, m, family);
+    if (family->gguf_half_rope)
+        export_put_u32(w, family, "rope.dimension_count",
+                       2 * (uint32_t)m->hp.common.mixer.rope_dims);
     put_rest(w, &m->hp, family);
     export_put_layers(w, m, family, mtp);
     if (!export_widths_listed(m, family))
         export_put_u32(w, family, "feed_forward_length", dense_width(m));
     if (latent)
         put_latent(w, m, family);
-    else if (!export_two_heads(m))
-        export_put_u32(w, family, "attention.value_length", (uint32_t)m->hp.common.mixer.key_dim);
+    else if (!export_two_heads(m) &&
+             !family_gguf_key(family, offsetof(struct hparams, common.mixer.value_dim), key,
+                              sizeof key, &is_float))
+        export_put_u32(w, family, "attention.value_length",
+                       (uint32_t)shape_value_dim(&m->hp.common.mixer));
     if (family->gguf_eps)
         put_eps(w, m, family);
     else if (!family_gguf_key(family, offsetof(struct hparams, common.norms.eps), key, sizeof key,
@@ -506,7 +514,7 @@ out:
 }
 
 int export_metadata(struct gguf_writer *w, const struct model *m, const struct family *family,
-                    bool mtp, int file_type, bool *tokenizer, struct error *e)
+                    const struct model *mtp, int file_type, bool *tokenizer, struct error *e)
 {
     const char *key;
     const void *entry;

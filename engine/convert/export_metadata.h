@@ -9,7 +9,7 @@
 /* Writes everything but the tensors. mtp: a folder's MTP block is written too, after the layers.
  * *tokenizer: whether there was one. */
 int export_metadata(struct gguf_writer *w, const struct model *m, const struct family *family,
-                    bool mtp, int file_type, bool *tokenizer, struct error *e);
+                    const struct model *mtp, int file_type, bool *tokenizer, struct error *e);
 
 /* Whether a folder's rope scaling is a tensor in GGUF files (Llama 3's), not metadata. */
 bool export_rope_is_tensor(const struct model *m);

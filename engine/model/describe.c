@@ -391,6 +391,8 @@ static int shared_width(struct describer *d, int width)
  * the first or from the last of n. */
 static bool is_dense(struct describer *d, int layer, int first, int step)
 {
+    if (family_config(d->f, "moe_layer_freq").type == META_ARRAY)
+        return !describe_int_at(d, "moe_layer_freq", layer, 1);
     return layer < first || (layer + 1) % step ||
            describe_listed(d, "mlp_layer_types", layer, "dense") ||
            layer % describe_int(d, "moe_layer_freq", 1, 1, 1024) ||

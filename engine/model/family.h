@@ -168,6 +168,9 @@ struct family {
     /* in those: mixer_shape.tiled; gate and up of routed experts are one tensor (GATE_UPS);
      * rope.dimension_sections where config.json has none (4 numbers; NULL: no such key) */
     bool gguf_tiled, gguf_fused;
+    /* in those: rope.dimension_count is twice what layers that see all rotate (llama.cpp halves
+     * it), and there are as many factors */
+    bool gguf_half_rope;
     bool gguf_qkv; /* in those: q, k and v are one tensor (QKV) */
     /* in those: the epsilon's name tells the kind of norm, and logit_scale multiplies */
     bool gguf_eps;
@@ -183,6 +186,9 @@ struct family {
     bool mtp_normed;
     /* it may lack a last norm: then its model's is used; it sees all keys, and is rotated */
     bool mtp_last_norm, mtp_sees_all;
+    /* the layer whose mixer the MTP block's is like; NULL: the last one with attention. Its lists
+     * have the block after the layers */
+    int (*mtp_like)(const struct hparams *hp, struct describer *d);
     /* In family_mtp's copy: number of its first layer in the file */
     bool is_mtp;
     int first_layer;

@@ -68,7 +68,11 @@ double hparams_rotary_part(const struct family *family, const struct weight_file
     bool by_layer = family->part_unsaid > 0.0f; /* others read the first one themselves */
     char name[128];
     struct meta_value v = family_meta(family, f, NULL, json + !by_layer, name, sizeof name);
-    bool number = v.type == META_INT || v.type == META_FLOAT;
+    bool number;
+
+    if (by_layer && v.type == META_NONE) /* a list, as Step 3.5 was published */
+        v = family_config(f, "partial_rotary_factors.0");
+    number = v.type == META_INT || v.type == META_FLOAT;
 
     return number && v.f > 0.0 && v.f <= 1.0 ? v.f : 0.0;
 }

@@ -89,6 +89,20 @@ CONFIGS = {
                         linear_attn_config=dict(head_dim=8, num_heads=4, short_conv_kernel_size=4, kda_layers=[1], full_attn_layers=[2])),
     "hunyuan_v1_moe": dict(TINY, model_type="hunyuan_v1_moe", num_key_value_heads=2, intermediate_size=8, num_experts=5, moe_topk=2, num_shared_expert=1,
                            rms_norm_eps=1e-5, rope_parameters={"rope_type": "dynamic", "rope_theta": 1000.0, "alpha": 20.0, "factor": 1.0}),
+    # as published: lists with an entry of the block for further tokens
+    "step3p5": dict({k: v for k, v in TINY.items() if k not in ("num_key_value_heads", "intermediate_size")}, model_type="step3p5", num_attention_groups=1, intermediate_size=8,
+                    attention_other_setting=dict(attention_type="sliding_attention", num_attention_heads=8, num_attention_groups=1, head_dim=8),
+                    moe_num_experts=3, moe_top_k=2, moe_intermediate_size=8, share_expert_dim=8, moe_layers_enum="1", moe_router_scaling_factor=1.6,
+                    moe_router_activation="sigmoid", norm_expert_weight=True, sliding_window=6, rms_norm_eps=1e-5, gating=True,
+                    layer_types=["full_attention", "sliding_attention", "sliding_attention"], rope_theta=[5000.0, 100.0, 100.0],
+                    partial_rotary_factors=[0.5, 1.0, 1.0], swiglu_limits=[0.0, 0.4, 0.0], swiglu_limits_shared=[0.0, 0.6, 0.0],
+                    rope_scaling={"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 32.0,
+                                  "original_max_position_embeddings": 64}, num_nextn_predict_layers=1),
+    "mimo_v2_flash": dict({k: v for k, v in TINY.items() if k != "head_dim"}, model_type="mimo_v2_flash", head_dim=12, v_head_dim=8, moe_intermediate_size=8,
+                          n_routed_experts=5, num_experts_per_tok=2, sliding_window=6, layer_types=["full_attention", "sliding_attention"],
+                          mlp_layer_types=["dense", "sparse"], attention_value_scale=0.6, routed_scaling_factor=1.6, norm_topk_prob=True, rms_norm_eps=1e-5,
+                          rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.334},
+                                           "sliding_attention": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.334}}),
     "mistral4": dict({k: v for k, v in TINY.items() if k != "head_dim"}, model_type="mistral4", num_key_value_heads=4, moe_intermediate_size=8,
                      n_routed_experts=5, num_experts_per_tok=2, n_shared_experts=1, first_k_dense_replace=1, kv_lora_rank=16, q_lora_rank=16,
                      qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=16, norm_topk_prob=True, routed_scaling_factor=1.6, rms_norm_eps=1e-6,
@@ -126,7 +140,7 @@ def draw(model, seed):
         if name.endswith(("A_log", "conv1d.weight")):  # decays of exp(-exp(..)), taps of whatever sign
             x = 0.5 * x
         elif p.dim() == 1:
-            gemma = model.config.model_type.startswith("gemma3_")  # 1 + w; widely: its tied head would repeat each token
+            gemma = model.config.model_type.startswith(("gemma3_", "step3p7"))  # 1 + w; widely: its tied head would repeat each token
             x = 0.1 * x if "bias" in name else x if gemma else 0.2 * x + 1
         elif "embed" not in name:
             x = x / p.shape[-1] ** 0.5 * 1.5
@@ -147,6 +161,41 @@ def add_further(to, config, seed):
     save_file(weights, to / "model.safetensors", metadata={"format": "pt"})
 
 
+def add_further_mimo(to, config, seed):
+    """The same of MiMo-V2-Flash (SGLang's mimo_v2_flash_nextn.py): a layer like those with a window, a dense feed-forward."""
+    weights = load_file(to / "model.safetensors")
+    g, hidden, width = torch.Generator().manual_seed(seed + 1000), config["hidden_size"], config["intermediate_size"]
+    heads, dim, value, kv = config["num_attention_heads"], config["head_dim"], config["v_head_dim"], 2 * config["num_key_value_heads"]
+    shapes = {"enorm": (hidden,), "hnorm": (hidden,), "eh_proj": (hidden, 2 * hidden), "final_layernorm": (hidden,), "input_layernorm": (hidden,),
+              "pre_mlp_layernorm": (hidden,), "self_attn.q_proj": (heads * dim, hidden), "self_attn.k_proj": (kv * dim, hidden),
+              "self_attn.v_proj": (kv * value, hidden), "self_attn.o_proj": (hidden, heads * value), "mlp.gate_proj": (width, hidden),
+              "mlp.up_proj": (width, hidden), "mlp.down_proj": (hidden, width)}
+    for name, shape in shapes.items():
+        x = torch.randn(shape, generator=g)
+        weights[f"model.mtp.layers.0.{name}.weight"] = (0.2 * x + 1 if len(shape) == 1 else x / shape[-1] ** 0.5 * 1.5).bfloat16()
+    weights["model.mtp.layers.0.self_attn.attention_sink_bias"] = torch.randn(heads, generator=g).bfloat16()
+    save_file(weights, to / "model.safetensors", metadata={"format": "pt"})
+
+
+def add_further_step(to, config, seed):
+    """The same of Step 3.5, whose official code leaves it out of the model: a window, a dense feed-forward, a head of its own."""
+    weights = {k: v for k, v in load_file(to / "model.safetensors").items() if "vis" not in k and "vit_" not in k}
+    save_file(weights, to / "model.safetensors", metadata={"format": "pt"})
+    if not config.get("num_nextn_predict_layers"):
+        return
+    g, n, hidden = torch.Generator().manual_seed(seed + 1000), config["num_hidden_layers"], config["hidden_size"]
+    heads, dim, kv, width = config["attention_other_setting"]["num_attention_heads"], config["head_dim"], config["num_attention_groups"], config["intermediate_size"]
+    shapes = {"enorm": (hidden,), "hnorm": (hidden,), "eh_proj": (hidden, 2 * hidden), "transformer.shared_head.norm": (hidden,),
+              "transformer.shared_head.output": (config["vocab_size"], hidden), "input_layernorm": (hidden,), "post_attention_layernorm": (hidden,),
+              "self_attn.q_proj": (heads * dim, hidden), "self_attn.k_proj": (kv * dim, hidden), "self_attn.v_proj": (kv * dim, hidden),
+              "self_attn.o_proj": (hidden, heads * dim), "self_attn.g_proj": (heads, hidden), "self_attn.q_norm": (dim,), "self_attn.k_norm": (dim,),
+              "mlp.gate_proj": (width, hidden), "mlp.up_proj": (width, hidden), "mlp.down_proj": (hidden, width)}
+    for name, shape in shapes.items():
+        x = torch.randn(shape, generator=g)
+        weights[f"model.layers.{n}.{name}.weight"] = (0.3 * x if len(shape) == 1 else x / shape[-1] ** 0.5 * 1.5).bfloat16()
+    save_file(weights, to / "model.safetensors", metadata={"format": "pt"})
+
+
 def rename_deepseek(to):
     weights = load_file(to / "model.safetensors")
     save_file({k.replace("shared_expert.", "shared_experts."): v for k, v in weights.items() if "shared_expert_gate" not in k},
@@ -163,7 +212,7 @@ def save(model, config, to):
     weights = load_file(to / "model.safetensors")
     save_file({k: v.bfloat16() if v.is_floating_point() else v for k, v in weights.items()}, to / "model.safetensors",
               metadata={"format": "pt"})
-    (to / "config.json").write_text(json.dumps(dict(config, architectures=[type(model).__name__], torch_dtype="bfloat16"), indent=1) + "\n")
+    (to / "config.json").write_text(json.dumps(dict(config, architectures=["Step3p5ForCausalLM" if config["model_type"] == "step3p5" else type(model).__name__], torch_dtype="bfloat16"), indent=1) + "\n")
 
 
 def typed(numbers, further):
@@ -175,7 +224,8 @@ def make(name, to, tokens, first, **changes):
     config = copy.deepcopy(dict(CONFIGS[name], **changes))
     for seed in range(first, first + 300):
         torch.manual_seed(seed)
-        like = make_goldens.deepseek_config(config) if name == "deepseek" else config
+        like = (make_goldens.deepseek_config(config) if name == "deepseek" else make_goldens.step_config(config) if config["model_type"] == "step3p5"
+                else config)
         cls = make_goldens.BY_NAME.get(like["model_type"])
         model = (cls._from_config if cls else AutoModelForCausalLM.from_config)(AutoConfig.for_model(**copy.deepcopy(like)), dtype=torch.float32,
                                                                                 attn_implementation="eager")
@@ -183,7 +233,11 @@ def make(name, to, tokens, first, **changes):
         save(model, config, to)
         if name == "deepseek":
             rename_deepseek(to)
-        if config.get("num_nextn_predict_layers"):
+        if config["model_type"] == "step3p5":
+            add_further_step(to, config, seed)
+        elif config["model_type"] == "mimo_v2_flash":
+            add_further_mimo(to, config, seed)
+        elif config.get("num_nextn_predict_layers"):
             add_further(to, config, seed)
         model = make_goldens.load(to)
         ids = torch.randint(5, config["vocab_size"], (tokens,), generator=torch.Generator().manual_seed(seed))
@@ -197,7 +251,7 @@ def make(name, to, tokens, first, **changes):
             break
     else:
         raise SystemExit(f"{name}: no seed is far enough from ties")
-    save_file(typed(out, config.get("num_nextn_predict_layers")), to / "golden.safetensors")
+    save_file(typed(out, config.get("num_nextn_predict_layers") or config["model_type"] == "mimo_v2_flash"), to / "golden.safetensors")
     size = sum(f.stat().st_size for f in to.iterdir())
     print(json.dumps({"name": name, "seed": seed, "bytes": size, "std": round(float(out["logits"].std()), 2), "gap": round(gap, 3),
                       "f64": float((out["logits"] - double["logits"]).abs().max())}), flush=True)

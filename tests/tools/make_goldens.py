@@ -23,6 +23,7 @@ Needs torch, transformers 5.24, safetensors.
 """
 import argparse
 import json
+import os
 import re
 import tempfile
 from pathlib import Path
@@ -87,7 +88,8 @@ IN_OUT = r"\.c_(attn|proj|fc)\.weight$|experts\.(gate_up|down)_proj$"  # matrice
 IN_OUT_FAMILIES = ("gpt2", "gpt_oss", "qwen3_vl_moe")
 EXACT = dict(dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")
 # classes that AutoModelForCausalLM does not find
-BY_NAME = {"qwen3_vl_moe": transformers.Qwen3VLMoeForConditionalGeneration, "mistral4": transformers.Mistral4ForCausalLM}
+BY_NAME = {"qwen3_vl_moe": transformers.Qwen3VLMoeForConditionalGeneration, "mistral4": transformers.Mistral4ForCausalLM,
+           "step3p7": transformers.Step3p7ForConditionalGeneration}
 NAMES = ("norm", "ln_f", "embedding_norm", "norm_f", "final_layernorm")
 
 
@@ -96,6 +98,13 @@ def deepseek_config(config):
     return dict(config, model_type="qwen2_moe", num_experts=config["n_routed_experts"], qkv_bias=False, use_sliding_window=False,
                 mlp_only_layers=list(range(config["first_k_dense_replace"])), decoder_sparse_step=1,
                 shared_expert_intermediate_size=config["n_shared_experts"] * config["moe_intermediate_size"])
+
+
+def step_config(config):
+    """Step 3.5, a text without a class of its own, as that of Step 3.7 with an eye that is never opened."""
+    return dict(model_type="step3p7", text_config={k: v for k, v in config.items() if k not in ("model_type", "architectures", "torch_dtype")},
+                tie_word_embeddings=config["tie_word_embeddings"], image_token_id=0,
+                vision_config=dict(width=8, layers=1, heads=1, image_size=28, patch_size=14, mlp_ratio=1.0, max_position_embeddings=4))
 
 
 def deepseek_stand_in(weights, config):
@@ -185,10 +194,15 @@ def load(folder, dtype=torch.float32):
         with tempfile.TemporaryDirectory() as t:
             stand_in(folder, Path(t))
             return load(Path(t), dtype)
+    if json.loads((folder / "config.json").read_text())["model_type"] == "step3p5":
+        with tempfile.TemporaryDirectory() as t:
+            Path(t, "config.json").write_text(json.dumps(step_config(json.loads((folder / "config.json").read_text()))))
+            os.symlink((folder / "model.safetensors").resolve(), Path(t, "model.safetensors"))
+            return load(Path(t), dtype)
     config = AutoConfig.from_pretrained(folder)
     cls = BY_NAME.get(config.model_type, AutoModelForCausalLM)
     model, info = cls.from_pretrained(folder, **{**EXACT, "dtype": torch.float32}, output_loading_info=True)
-    wrong = [k for k in info["missing_keys"] if "vis" not in k], info["mismatched_keys"]
+    wrong = [k for k in info["missing_keys"] if "vis" not in k and "multi_modal" not in k], info["mismatched_keys"]
     if any(wrong):
         raise SystemExit(f"{folder}: {wrong}")
     return model.to(dtype).eval()
@@ -419,6 +433,7 @@ def numbers(model, ids, n_greedy):
         if weights.shape != experts.shape:  # (T, E), zero where not chosen
             weights = weights.gather(-1, experts)
         weights = weights * getattr(model.config, "moe_routed_scaling_factor", 1.0)  # laguna: behind the experts
+        weights = weights * getattr(model.config.get_text_config(), "moe_router_scaling_factor", 1.0)  # step3p5: the same
         if model.config.model_type == "cohere2_moe" and model.config.num_shared_experts and model.config.shared_expert_combination_strategy == "average":
             weights = weights / 2  # behind the experts
         order = weights.argsort(dim=-1, descending=True, stable=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The blocks that predict further tokens, in plain numpy (float64): DeepSeek-V3's, GLM-4.5's, Qwen3.5's, Cohere 2 MoE's.
+"""The blocks that predict further tokens, in plain numpy (float64): DeepSeek-V3's, GLM-4.5's, Qwen3.5's, Cohere 2 MoE's, Step 3.5's, MiMo-V2-Flash's.
 
     mtp_reference.py FOLDER [--out FILE.safetensors] [--complete]
 
@@ -124,11 +124,16 @@ def rotate(x, inv, factor, pairs):
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def attend(q, k, v, scale):
-    """(T, heads, dims); fewer heads of k and v are shared."""
+def attend(q, k, v, scale, window=0, sinks=None):
+    """(T, heads, dims); fewer heads of k and v are shared. window: keys that a query sees; 0: all. sinks: scores of heads without a value."""
     k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = np.einsum("ihd,jhd->hij", q, k) * scale
     scores += np.triu(np.full(scores.shape[1:], -np.inf), 1)
+    if window:
+        scores += np.tril(np.full(scores.shape[1:], -np.inf), -window)
+    if sinks is not None:
+        scores = np.concatenate([scores, np.broadcast_to(sinks[:, None, None], scores.shape[:2] + (1,))], -1)
+        return np.einsum("hij,jhd->ihd", softmax(scores)[..., :-1], v).reshape(len(q), -1)
     return np.einsum("hij,jhd->ihd", softmax(scores), v).reshape(len(q), -1)
 
 
@@ -137,15 +142,23 @@ class Block:
         self.w, self.c, self.qwen = w, c, "mtp.fc.weight" in w
         self.one = 1.0 if self.qwen else 0.0          # norms' weights are what is added to 1
         self.cohere = c["model_type"] == "cohere2_moe"
+        self.step = c["model_type"] == "step3p5"
+        self.one = 1.0 if self.step else self.one
+        self.mimo = c["model_type"] == "mimo_v2_flash"
         self.eps = c.get("rms_norm_eps") or c["layer_norm_eps"]
         self.at = "mtp.layers.0." if self.qwen else "model.layers.%d." % c["num_hidden_layers"]
         self.parts = (["mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden", "mtp.fc", "mtp.norm"] if self.qwen else
                       [self.at + n for n in ("enorm", "hnorm", "eh_proj", "shared_head.norm")])
+        if self.mimo:
+            self.at = "model.mtp.layers.0."
+            self.parts = [self.at + n for n in ("enorm", "hnorm", "eh_proj", "final_layernorm")]
+        if self.step:
+            self.parts[3] = self.at + "transformer.shared_head.norm"
         if self.parts[3] + ".weight" not in w:
             self.parts[3] = "model.norm"
         whole = "model.language_model." if "model.language_model.norm.weight" in w else "model."
         self.embeddings = w.get(self.at + "embed_tokens.weight", w[whole + "embed_tokens.weight"])
-        self.head = w.get(self.at + "shared_head.head.weight", w["lm_head.weight"])
+        self.head = w.get(self.at + ("transformer.shared_head.output.weight" if self.step else "shared_head.head.weight"), w["lm_head.weight"])
         self.last_norm = w[whole + "norm.weight"]
 
     def norm(self, x, name):
@@ -191,6 +204,29 @@ class Block:
         out = attend(q, k, v, dim ** -0.5)
         return self.mat(out * sigmoid(gate.reshape(t, -1)) if gate.size else out, "self_attn.o_proj")
 
+    def windowed(self, x):
+        """Of Step 3.5 (modeling_step3p7.py): more heads, a window, gates a head; the window's rotation is not scaled."""
+        c, t, dim, n = self.c, len(x), self.c["head_dim"], self.c["num_hidden_layers"]
+        turned = int(dim * c["partial_rotary_factors"][n])
+        inv = c["rope_theta"][n] ** -(np.arange(0, turned, 2) / turned)
+        q, k, v = (self.mat(x, "self_attn.%s_proj" % p).reshape(t, -1, dim) for p in "qkv")
+        q, k = self.norm(q, self.at + "self_attn.q_norm"), self.norm(k, self.at + "self_attn.k_norm")
+        q, k = (np.concatenate([rotate(y[..., :turned], inv, 1.0, False), y[..., turned:]], -1) for y in (q, k))
+        out = attend(q, k, v, dim ** -0.5, c["sliding_window"]).reshape(t, -1, dim) * sigmoid(self.mat(x, "self_attn.g_proj"))[..., None]
+        return self.mat(out.reshape(t, -1), "self_attn.o_proj")
+
+    def sinking(self, x):
+        """Of MiMo-V2-Flash (modeling_mimo_v2_flash.py): a window with sinks, values narrower than keys."""
+        c, t, dim, value = self.c, len(x), self.c["head_dim"], self.c["v_head_dim"]
+        rope = c["rope_parameters"]["sliding_attention"]
+        turned = int(dim * rope["partial_rotary_factor"])
+        inv = rope["rope_theta"] ** -(np.arange(0, turned, 2) / turned)
+        q, k = (self.mat(x, "self_attn.%s_proj" % p).reshape(t, -1, dim) for p in "qk")
+        v = self.mat(x, "self_attn.v_proj").reshape(t, -1, value) * c["attention_value_scale"]
+        q, k = (np.concatenate([rotate(y[..., :turned], inv, 1.0, False), y[..., turned:]], -1) for y in (q, k))
+        out = attend(q, k, v, dim ** -0.5, c["sliding_window"], self.w[self.at + "self_attn.attention_sink_bias"])
+        return self.mat(out, "self_attn.o_proj")
+
     def expert(self, x, name):
         return self.mat(silu(self.mat(x, name + ".gate_proj")) * self.mat(x, name + ".up_proj"), name + ".down_proj")
 
@@ -217,6 +253,8 @@ class Block:
         return weights / weights.sum(-1, keepdims=True) * c.get("routed_scaling_factor", 1.0)
 
     def feed_forward(self, x):
+        if self.step or self.mimo:
+            return self.expert(x, "mlp")
         weights = self.choose(x)
         out = sum(weights[:, e:e + 1] * self.expert(x, "mlp.experts.%d" % e) for e in range(weights.shape[1]))
         if self.qwen:
@@ -232,8 +270,8 @@ class Block:
             n = self.norm(x, self.at + "input_layernorm")
             normed = self.norm(x + self.heads(n) + self.feed_forward(n), self.parts[3])
             return normed @ self.head.T * c["logit_scale"], normed
-        x = x + (self.latent if "kv_lora_rank" in self.c else self.heads)(self.norm(x, self.at + "input_layernorm"))
-        x = x + self.feed_forward(self.norm(x, self.at + "post_attention_layernorm"))
+        x = x + (self.latent if "kv_lora_rank" in self.c else self.windowed if self.step else self.sinking if self.mimo else self.heads)(self.norm(x, self.at + "input_layernorm"))
+        x = x + self.feed_forward(self.norm(x, self.at + ("pre_mlp_layernorm" if self.mimo else "post_attention_layernorm")))
         normed = self.norm(x, self.parts[3])
         return normed @ self.head.T, normed if self.qwen else x
 

@@ -288,6 +288,66 @@ STRANGERS |= {
 }
 
 
+STEP, MIMO = make_fresh.CONFIGS["step3p5"], make_fresh.CONFIGS["mimo_v2_flash"]["rope_parameters"]
+STRANGERS |= {
+    "step3p5": {
+        "no_limits": dict(swiglu_limits=GONE, swiglu_limits_shared=GONE),
+        "routed_limit_alone": dict(swiglu_limits_shared=[0.0, 0.0, 0.0]),
+        "shared_limit_alone": dict(swiglu_limits=[0.0, None, 0.0]),
+        "one_limit": dict(swiglu_limits=[0.5, 0.5, 0.0], swiglu_limits_shared=[0.5, 0.5, 0.0]),
+        "all_experts": dict(moe_layers_enum="0,1"),
+        "as_transformers_saves": dict(
+            {k: GONE for k in ("attention_other_setting", "moe_layers_enum", "rope_theta", "partial_rotary_factors", "rope_scaling", "num_attention_groups",
+                               "moe_num_experts", "moe_top_k", "num_nextn_predict_layers")},
+            num_sliding_attention_heads=8, num_key_value_heads=1, n_routed_experts=3, num_experts_per_tok=2, mlp_layer_types=["dense", "sparse"],
+            layer_types=["full_attention", "sliding_attention"], swiglu_limits=[0.0, 0.4], swiglu_limits_shared=[0.0, 0.6], 
+            rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5},
+                             "sliding_attention": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 1.0}}),
+        "window_first": dict(layer_types=["sliding_attention", "full_attention", "sliding_attention"], rope_theta=[100.0, 5000.0, 100.0],
+                             partial_rotary_factors=[1.0, 0.5, 1.0], rope_scaling=GONE),
+        "no_window": dict(layer_types=["full_attention"] * 3, rope_theta=5000.0, partial_rotary_factors=[0.5] * 3),
+        "one_theta": dict(rope_theta=5000.0),
+        "other_parts": dict(partial_rotary_factors=[1.0, 0.5, 0.5]),
+        "yarn": dict(rope_scaling={"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 16}),
+        "plain": dict(rope_scaling=GONE),
+        "scale": dict(query_pre_attn_scalar=20),
+        "biases": dict(attention_bias=True),
+        "mlp_biases": dict(mlp_bias=True),
+        "top_1": dict(moe_top_k=1),
+        "factor_unsaid": dict(moe_router_scaling_factor=GONE),
+        "wide_shared": dict(share_expert_dim=20),
+        "softmax": dict(moe_router_activation="softmax"),
+        "both_ways": dict(use_bidirectional_attention=True),
+        "gate_an_element": dict(gating="per-element"),
+        "tied": dict(tie_word_embeddings=True),
+    },
+    "mimo_v2_flash": {
+        "as_published": dict(layer_types=GONE, mlp_layer_types=GONE, rope_parameters=GONE, num_hidden_layers=3, hybrid_layer_pattern=[0, 1, 1],
+                             moe_layer_freq=[0, 1, 1], partial_rotary_factor=0.334, rope_theta=5000000, swa_rope_theta=10000, sliding_window=5,
+                             sliding_window_size=5, swa_num_key_value_heads=2, swa_num_attention_heads=4, swa_head_dim=12, swa_v_head_dim=8,
+                             add_swa_attention_sink_bias=True, add_full_attention_sink_bias=False, layernorm_epsilon=1e-5, topk_method="noaux_tc",
+                             scoring_func="sigmoid", routed_scaling_factor=None),
+        "no_scale": dict(attention_value_scale=None),
+        "scale_of_1": dict(attention_value_scale=1.0),
+        "wide_values": dict(v_head_dim=16),
+        "as_wide_values": dict(v_head_dim=12),
+        "window_first": dict(layer_types=["sliding_attention", "full_attention"]),
+        "no_window": dict(layer_types=["full_attention"] * 2),
+        "usual_lists": dict(layer_types=GONE, mlp_layer_types=GONE, num_hidden_layers=7),
+        "groups": dict(n_routed_experts=6, n_group=3, topk_group=2),
+        "not_normed": dict(norm_topk_prob=False),
+        "biases": dict(attention_bias=True),
+        "tied": dict(tie_word_embeddings=True),
+        "two_parts": dict(rope_parameters={"full_attention": dict(MIMO["full_attention"], partial_rotary_factor=1.0), "sliding_attention": MIMO["sliding_attention"]}),
+        "yarn": dict(rope_parameters={"full_attention": dict(MIMO["full_attention"], rope_type="yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0,
+                                                             original_max_position_embeddings=16), "sliding_attention": MIMO["sliding_attention"]}),
+        "top_1": dict(num_experts_per_tok=1),
+        "gelu": dict(hidden_act="gelu"),
+        "eps": dict(rms_norm_eps=1e-3),
+    },
+}
+
+
 def make(family, name, changes, to):
     base = make_fresh.CONFIGS.get(family) or BASES[family]
     # transformers' configurations write into what they are given

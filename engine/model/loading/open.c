@@ -152,19 +152,62 @@ static int check_bindable(const struct model *m, const struct family *family, st
     return 0;
 }
 
-/* Makes the model the MTP block of its file: one layer, shaped as the last one with attention. */
+/* The layer whose mixer the MTP block's is like: the family's choice, or the last one with
+ * attention. */
+static int mtp_like(const struct model *m, const struct binding *b, int *like, struct error *e)
+{
+    struct describer d = {.f = m->file, .family = b->family, .e = e};
+
+    if (b->family->mtp_like && m->hp.layers) {
+        *like = b->family->mtp_like(&m->hp, &d);
+        return d.rc;
+    }
+    *like = m->hp.n_layers - 1;
+    while (*like > 0 && hparams_layer(&m->hp, *like)->mixer.kind != MIXER_ATTENTION &&
+           hparams_layer(&m->hp, *like)->mixer.kind != MIXER_MLA)
+        --*like;
+    return 0;
+}
+
+/* The block's feed-forward by its tensors: dense where it has no router, else as that of the last
+ * layer with experts, without its limits. */
+static struct ffn_shape mtp_ffn(const struct model *m, const struct binding *b,
+                                const struct ffn_shape *like)
+{
+    const struct tensor_view *down = family_tensor(&b->mtp, m->file, TENSOR_DENSE_DOWN, 0, 0,
+                                                   false);
+    struct ffn_shape s = *like;
+    int l = m->hp.n_layers - 1;
+
+    while (l > 0 && !m->hp.layers[l].ffn.experts)
+        l--;
+    if (family_tensor(&b->mtp, m->file, TENSOR_ROUTER, 0, 0, false))
+        s = m->hp.layers[l].ffn;
+    else if (down && down->n_dims == 2 && down->dims[1] > 0 && down->dims[1] <= 1 << 24)
+        describe_dense(&s, (int)down->dims[1]);
+    if (s.activation == ACTIVATION_CLAMPED_SILU) {
+        s.activation = ACTIVATION_SILU;
+        s.limit = s.shared_limit = 0.0f;
+    }
+    return s;
+}
+
+/* Makes the model the MTP block of its file: one layer. */
 static int describe_mtp(struct model *m, struct binding *b, struct error *e)
 {
-    int n = m->hp.n_layers, like = n - 1;
+    int n = m->hp.n_layers, like, rc;
 
     if (!family_mtp(b->family, m->file, n, &b->mtp))
         return error_set(e, ERR_USAGE, "%s has no block that predicts further tokens",
                          weight_file_path(m->file));
-    while (like > 0 && hparams_layer(&m->hp, like)->mixer.kind != MIXER_ATTENTION &&
-           hparams_layer(&m->hp, like)->mixer.kind != MIXER_MLA)
-        like--;
-    if (m->hp.layers)
+    if ((rc = mtp_like(m, b, &like, e)))
+        return rc;
+    if (m->hp.layers) {
+        struct ffn_shape ffn = mtp_ffn(m, b, &m->hp.layers[like].ffn);
+
         m->hp.layers[0] = m->hp.layers[like];
+        m->hp.layers[0].ffn = ffn;
+    }
     if (m->hp.layers && b->mtp.mtp_sees_all) {
         m->hp.layers[0].mixer.window = 0;
         m->hp.layers[0].mixer.rope = m->hp.common.mixer.rope;
