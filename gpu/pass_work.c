@@ -326,7 +326,7 @@ static void add_plain(struct pass_work *p, const char *name, int rows, int n)
 }
 
 static void add_attention(const struct device *d, struct pass_work *p, int layer, int rows,
-                          int depth, int used, bool normed)
+                          int depth, int used, bool normed, bool fused)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     const struct layer_shape *s = shape_of(d, layer);
@@ -349,6 +349,8 @@ static void add_attention(const struct device *d, struct pass_work *p, int layer
         add_plain(p, "add", rows, hp->hidden);
     if (s->norms.after)
         add_norm(d, p, &s->norms, rows, 0);
+    if (s->norms.after && fused)
+        add_plain(p, "add", rows, hp->hidden);
 }
 
 /* gate_up of n_tiles tiles of experts like x, entries of which are real. */
@@ -431,12 +433,15 @@ static int add_routed(const struct device *d, struct pass_work *p, int layer, in
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     const struct norms_shape *norms = &shape_of(d, layer)->norms;
     const struct expert_weights *x = d->base.config.model->layers[layer].experts;
+    bool mixes = s->router.kind == ROUTER_SPARSEMIXER, like = joined_shared(d, layer);
     double n = hp->hidden, experts = s->experts, items = d->route_items,
-           groups = d->wide ? 1 : 4 * ceil_div(experts, 16),
-           slot = experts / 16 + 16 + 10 + (s->router.kind == ROUTER_SOFTMAX ? 0 : experts + 25),
-           choice = (s->router.kind == ROUTER_SOFTMAX ? 2 * experts + 30 : 0) + s->used * slot;
-    int used = s->used, entries = rows * used, tile = kernel_set_tile(d, x[0].up.type, rows > 1),
-        few = s->experts < entries ? s->experts : entries,
+           scores = experts + (s->shared && s->shared_gate == SHARED_SIGMOID),
+           groups = d->wide ? 1 : 4 * ceil_div(scores, 16),
+           slot = experts / 16 + 16 + 10 + (mixes ? experts + 25 : 0),
+           choice = (mixes ? 0 : 2 * experts + 30) + s->used * slot;
+    int used = s->used + like, entries = rows * used,
+        tile = kernel_set_tile(d, x[0].up.type, rows > 1),
+        few = s->experts + like < entries ? s->experts + like : entries,
         n_tiles = rows > 1 ? entries / tile + few : used;
     struct kernel_work work;
 
@@ -462,9 +467,17 @@ static int add_routed(const struct device *d, struct pass_work *p, int layer, in
             (struct kernel_work){.near = ceil_div(2.0 * entries / d->row_items, UNROLLED),
                                  .steps = 4 * experts + 2.0 * entries / d->row_items},
             "%d entries", entries);
-    if (rows > 1 || !kernel_set_token_downs(d, &x[0].down)) {
+    if (rows > 1 || norms->after || (s->shared && !like) ||
+        !kernel_set_token_downs(d, &x[0].down)) {
         add_gate_up(d, p, &x[0], few, n_tiles, entries, rows > 1);
         add_down(d, p, &x[0], few, n_tiles, entries, rows > 1);
+        if (s->shared && !like) {
+            const struct expert_weights *shared = &x[s->experts];
+
+            tile = kernel_set_tile(d, shared->up.type, rows > 1);
+            add_gate_up(d, p, shared, 1, rows / tile + 1, rows, rows > 1);
+            add_down(d, p, shared, 1, rows / tile + 1, rows, rows > 1);
+        }
         return 0;
     }
     last = last || !kernel_set_token_norms(d);
@@ -574,9 +587,15 @@ int pass_work_list(struct device *d, int first, int layers, int rows, int depth,
         out->layers++;
         if (open && !fuses)
             add_plain(out, "combine", rows, hp->hidden);
-        add_attention(d, out, l, rows, depth, open && fuses ? hp->n_experts_used : 0, normed);
+        add_attention(d, out, l, rows, depth, open && fuses ? hp->n_experts_used : 0, normed,
+                      fuses);
         normed = open = false;
-        if (fuses) {
+        if (fuses && shape_of(d, l)->norms.after) {
+            add_routed(d, out, l, rows, true);
+            add_plain(out, "combine", rows, hp->hidden);
+            add_norm(d, out, &shape_of(d, l)->norms, rows, 0);
+            add_plain(out, "add", rows, hp->hidden);
+        } else if (fuses) {
             int left = add_routed(d, out, l, rows, !continues(d, l, layers - out->layers));
 
             open = left == 0;
