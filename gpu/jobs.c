@@ -450,6 +450,26 @@ int jobs_gate_up(struct device *d, const struct ffn_shape *s, const struct exper
                   (size_t[]){gs.x, gs.y}, e);
 }
 
+int jobs_token_gate_up(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
+                       int used, struct error *e)
+{
+    const struct part *part = bank->at[0]->part;
+    enum dtype type = part[1].m->type;
+    struct group_shape g = kernel_set_group(d, type, false, true);
+    struct kernel *k = d->type[type].token_gate_up;
+    int middle = part[1].m->rows;
+
+    if (launch_args(d, k, 0, e, "mmmmmmmmmiiif", d->hq.q, d->hq.d, d->hq.s, d->mq.q, d->mq.d,
+                    d->mq.s, d->tiles, d->gate_sums, d->gate_arrivals,
+                    d->base.config.model->hp.hidden, middle, (int)s->activation,
+                    (double)s->limit) < 0 ||
+        expert_args(d, k, 13, bank, 0, 2, e) < 0)
+        return ERR_DEVICE;
+    return launch(d, k, "token_gate_up", 3,
+                  (size_t[]){(size_t)used * g.x, (size_t)middle / 32 * g.y, 4},
+                  (size_t[]){g.x, g.y, 1}, e);
+}
+
 int jobs_down(struct device *d, const struct expert_bank *bank, int first, int end, int many,
               struct error *e)
 {
@@ -854,8 +874,12 @@ static int layer_experts(struct device *d, int layer, const struct joined_expert
     struct norm_rows n = {d->x, next ? next->norm_w : NULL, next ? next->norm_b : NULL, d->h,
                           .rows = 1};
 
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+
     *left = (struct between){-1, next != NULL};
-    return jobs_gate_up(d, &shape_of(d, layer)->ffn, &bank, 0, n_tiles, 0, e) < 0
+    return (kernel_set_token_gates(d, bank.at[0]->part[1].m)
+                ? jobs_token_gate_up(d, s, &bank, used, e)
+                : jobs_gate_up(d, s, &bank, 0, n_tiles, 0, e)) < 0
                ? ERR_DEVICE
                : jobs_token_down(d, &bank, used, base,
                                  &shape_of(d, next ? layer + 1 : layer)->norms, next ? &n : NULL,
