@@ -439,6 +439,8 @@ void joined_experts_close(struct device *d, int layer);
 /* launch.c */
 int job_begin(struct device *d, struct error *e);
 int job_end(struct device *d, struct error *e); /* flushes */
+/* The device may begin with what was enqueued: some drivers hand nothing over before. */
+int job_flush(struct device *d, struct error *e);
 /* whether the newest job, and so each, has ended; never waits */
 bool job_done(const struct device *d);
 /* waits for everything and adds up the times */

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define BANKS 64 /* most launches of one experts job */
+/* The device computes the first layers of a job while the host enqueues the others. */
+#define LAYERS_A_FLUSH 4
 
 static size_t up(size_t n, size_t step)
 {
@@ -1035,7 +1037,8 @@ int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
     if (!x_there && launch_write(d, d->x, 0, j->x, bytes, e) < 0)
         return ERR_DEVICE;
     for (int l = j->first; l < j->last; l++, base += per_layer)
-        if (whole_layer(d, l, j->last, &spans, &left, base, e) < 0)
+        if (whole_layer(d, l, j->last, &spans, &left, base, e) < 0 ||
+            ((l - j->first) % LAYERS_A_FLUSH == 0 && job_flush(d, e) < 0))
             return ERR_DEVICE;
     if ((left.before >= 0 && combine(d, j->rows, left.before, e) < 0) ||
         (!x_there && launch_read(d, d->x, 0, j->x, bytes, e) < 0) ||

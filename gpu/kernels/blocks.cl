@@ -14,12 +14,10 @@ typedef vec sum_t;
 #define SUM_TO_VEC(s) (s)
 #endif
 
+#if !DOT8
 /* s[t] += the four products of a word of codes with columns at .. at+3 of every token. */
 static inline void add_word(sum_t *s, uvec word, __global const act_t *const *a, size_t at)
 {
-#if DOT8
-    s[0] += dot_4x8packed_ss_int(word, *(__global const uint *)(a[0] + at));
-#else
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         vec u = CODE(word >> (uvec)(8u * j) & WORD(255));
@@ -28,8 +26,8 @@ static inline void add_word(sum_t *s, uvec word, __global const act_t *const *a,
         for (int t = 0; t < TOKENS; t++)
             s[t] = fma(u, (vec)(a[t][at + j]), s[t]);
     }
-#endif
 }
+#endif
 
 /* Of a block's first sixteen activations, exact, where halves have minima. */
 static inline float half_sum(__global const act_t *a)
@@ -89,13 +87,25 @@ static inline void block_sums(__global const uchar *block, int j, int b,
         second[t] = (sum_t)(0);
 #endif
     }
+#if DOT8 /* one token: its columns sixteen at a time */
+    __global const uint4 *columns = (__global const uint4 *)(a[0] + (size_t)b * 32);
+    uint act[8];
+
+    vstore4(columns[0], 0, act);
+    vstore4(columns[1], 1, act);
+#endif
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         uvec lo, hi;
 
         block_words(block, j, k, lane, &lo, &hi);
+#if DOT8
+        s[0] += dot_4x8packed_ss_int(lo, act[k]);
+        SECOND_OF(s, second)[0] += dot_4x8packed_ss_int(hi, act[4 + k]);
+#else
         add_word(s, lo, a, (size_t)b * 32 + 4 * k);
         add_word(SECOND_OF(s, second), hi, a, (size_t)b * 32 + 16 + 4 * k);
+#endif
     }
 }
 
