@@ -14,8 +14,7 @@
 #define AHEAD 2        /* blocks of one token that a work-item has on their way (quant.cl) */
 #define LAST_FAR 2     /* last_of, and reading what the other groups left */
 #define CHUNK 256      /* of keys: attention.cl */
-#define ROW_SLOTS 116  /* instructions for a block of one token's row: nine loads, eight products \
-                        */
+#define ROW_SLOTS 116  /* of a block of one token's row: nine loads, eight products, 64 others */
 #define PROCESSORS 132 /* of the cards that times are known of */
 #define LOAD_SLOTS 4   /* issue slots of a load, of local memory too */
 #define DOT8_SLOTS 2   /* of four products of bytes and their sum */
