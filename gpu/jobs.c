@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define BANKS 64 /* most launches of one experts job */
+/* The device computes the first layers of a job while the host enqueues the others. */
+#define LAYERS_A_FLUSH 4
 
 static size_t up(size_t n, size_t step)
 {
@@ -305,17 +307,25 @@ static int scale_output(struct device *d, cl_mem y, int rows, struct error *e)
                        e);
 }
 
+/* y = y + x */
+static int add_rows(struct device *d, cl_mem y, cl_mem x, int rows, struct error *e)
+{
+    int n = rows * d->base.config.model->hp.hidden;
+
+    if (launch_args(d, d->core[CORE_ADD], 0, e, "mmi", y, x, n) < 0)
+        return ERR_DEVICE;
+    return launch_core(d, CORE_ADD, "add", (size_t)n, 1, 1, CORE_ITEMS, e);
+}
+
 /* The norm after attention, of y in place; without one before it, of x + y. */
 static int norm_after(struct device *d, const struct block *b, int layer, int rows, cl_mem y,
                       struct error *e)
 {
     const struct norms_shape *s = &shape_of(d, layer)->norms;
-    int n = rows * d->base.config.model->hp.hidden;
 
     if (!s->after)
         return 0;
-    if (norms_sum(s) && (launch_args(d, d->core[CORE_ADD], 0, e, "mmi", y, d->x, n) < 0 ||
-                         launch_core(d, CORE_ADD, "add", (size_t)n, 1, 1, CORE_ITEMS, e) < 0))
+    if (norms_sum(s) && add_rows(d, y, d->x, rows, e) < 0)
         return ERR_DEVICE;
     return norm_rows(d, s, (struct norm_rows){y, b->after_w, b->after_b, y, .rows = rows}, e);
 }
@@ -326,8 +336,8 @@ struct between {
     bool normed; /* h and hq are x, normed as the next layer begins */
 };
 
-/* The attention block from x to y (add: y is the residual stream itself; of layers that are fused:
- * nothing is scaled or normed behind it). */
+/* The attention block from x to y (add: y is the residual stream itself; of layers with nothing
+ * scaled or normed behind it). */
 static int attention_block(struct device *d, struct block *b, int layer, const struct spans *s,
                            const struct between *from, cl_mem y, bool add, struct error *e)
 {
@@ -448,6 +458,26 @@ int jobs_gate_up(struct device *d, const struct ffn_shape *s, const struct exper
     return launch(d, g, "gate_up", 2,
                   (size_t[]){n * gs.x, (quant ? ffn / 32 : up(ffn, 4) / 4) * gs.y},
                   (size_t[]){gs.x, gs.y}, e);
+}
+
+int jobs_token_gate_up(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
+                       int used, struct error *e)
+{
+    const struct part *part = bank->at[0]->part;
+    enum dtype type = part[1].m->type;
+    struct group_shape g = kernel_set_group(d, type, false, true);
+    struct kernel *k = d->type[type].token_gate_up;
+    int middle = part[1].m->rows;
+
+    if (launch_args(d, k, 0, e, "mmmmmmmmmiiif", d->hq.q, d->hq.d, d->hq.s, d->mq.q, d->mq.d,
+                    d->mq.s, d->tiles, d->gate_sums, d->gate_arrivals,
+                    d->base.config.model->hp.hidden, middle, (int)s->activation,
+                    (double)s->limit) < 0 ||
+        expert_args(d, k, 13, bank, 0, 2, e) < 0)
+        return ERR_DEVICE;
+    return launch(d, k, "token_gate_up", 3,
+                  (size_t[]){(size_t)used * g.x, (size_t)middle / 32 * g.y, 4},
+                  (size_t[]){g.x, g.y, 1}, e);
 }
 
 int jobs_down(struct device *d, const struct expert_bank *bank, int first, int end, int many,
@@ -801,7 +831,7 @@ static int layer_experts_by_host(struct device *d, int layer, int rows, int base
 
     if (!chosen)
         return ERR_DEVICE;
-    for (int x = 0; x < hp->n_experts; x++) {
+    for (int x = 0; x < hp->n_experts; x++) { /* the shared one, too */
         int first = n;
 
         for (int i = 0; i < entries; i++)
@@ -822,44 +852,90 @@ static int layer_experts_by_host(struct device *d, int layer, int rows, int base
     return run_groups(d, &j, false, e);
 }
 
+/* Experts that one launch can compute, and their rows: choices of experts `from` on, n of them; of
+ * a single row slots first .. end - 1. */
+struct layer_bank {
+    struct expert_bank bank;
+    int from, n, first, end;
+};
+
+/* Experts `from` on, n of them; joined: all of them are. */
+static int take_bank(struct device *d, int layer, int from, int n,
+                     const struct joined_experts *joined, struct layer_bank *out, struct error *e)
+{
+    out->bank = (struct expert_bank){.n = 0, .joined = joined};
+    out->from = from;
+    out->n = n;
+    for (int x = from; x < from + n; x++) {
+        struct block *b = resident(d, BLOCK_EXPERT, layer, x, e);
+
+        if (!b)
+            return ERR_DEVICE;
+        if (!joined || x == from)
+            out->bank.at[out->bank.n++] = b;
+    }
+    return 0;
+}
+
+/* Their rows are grouped (more than one) or follow from the choice; the outputs go to out. */
+static int run_bank(struct device *d, int layer, const struct layer_bank *b, int rows, int base,
+                    struct error *e)
+{
+    int used = d->base.config.model->hp.n_experts_used, many = rows > 1,
+        entries = rows * (b->end - b->first),
+        tile = kernel_set_tile(d, b->bank.at[0]->part[1].m->type, many),
+        n_tiles = entries / tile + (b->n < entries ? b->n : entries);
+    size_t items = (size_t)d->row_items;
+
+    if (!many)
+        return jobs_expert_tiles(d, &shape_of(d, layer)->ffn, &b->bank, b->first, b->end, 0, e);
+    if (launch_args(d, d->core[CORE_GROUP], 0, e, "mmmiiiiiii", d->all_chosen, d->tiles, d->entries,
+                    rows, used, b->from, b->n, base, tile, n_tiles) < 0 ||
+        launch_core(d, CORE_GROUP, "group_rows", items, 1, 1, items, e) < 0)
+        return ERR_DEVICE;
+    return jobs_expert_tiles(d, &shape_of(d, layer)->ffn, &b->bank, 0, n_tiles, 1, e);
+}
+
+/* Experts that a bank of the layer's routed ones has. */
+static int banked(const struct device *d, int layer)
+{
+    return shape_of(d, layer)->ffn.experts + joined_shared(d, layer);
+}
+
 /* The same without a word from the host: the experts are joined or at most sixteen, and the device
  * groups its rows itself. next: the attention block of the next layer, whose norm may come with it;
  * NULL: there is none. left: said there if it is more than the outputs. */
 static int layer_experts(struct device *d, int layer, const struct joined_experts *joined, int rows,
                          int base, const struct block *next, struct between *left, struct error *e)
 {
-    const struct hparams *hp = &d->base.config.model->hp;
-    enum dtype type = d->base.config.model->layers[layer].experts[0].up.type;
-    int experts = shape_of(d, layer)->ffn.experts, used = hp->n_experts_used, many = rows > 1,
-        entries = rows * used, tile = kernel_set_tile(d, type, many);
-    size_t items = (size_t)d->row_items;
-    int n_tiles = many ? entries / tile + (experts < entries ? experts : entries) : used;
-    struct expert_bank bank = {.n = 0, .joined = joined};
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    int used = d->base.config.model->hp.n_experts_used, n = banked(d, layer);
+    bool apart = s->shared && n == s->experts;
+    struct layer_bank routed = {.first = 0, .end = apart ? s->used : used},
+                      shared = {.first = s->used, .end = used};
 
-    for (int x = 0; x < experts; x++) {
-        struct block *b = resident(d, BLOCK_EXPERT, layer, x, e);
-
-        if (!b)
-            return ERR_DEVICE;
-        if (!joined || x == 0)
-            bank.at[bank.n++] = b;
-    }
-    if (many && (launch_args(d, d->core[CORE_GROUP], 0, e, "mmmiiiiii", d->all_chosen, d->tiles,
-                             d->entries, rows, used, experts, base, tile, n_tiles) < 0 ||
-                 launch_core(d, CORE_GROUP, "group_rows", items, 1, 1, items, e) < 0))
+    if (take_bank(d, layer, 0, n, joined, &routed, e) < 0)
         return ERR_DEVICE;
-    if (many || !kernel_set_token_downs(d, bank.at[0]->part[2].m))
-        return jobs_expert_tiles(d, &shape_of(d, layer)->ffn, &bank, 0, n_tiles, many, e);
+    if (apart)
+        return take_bank(d, layer, s->experts, 1, NULL, &shared, e) < 0 ||
+                       run_bank(d, layer, &routed, rows, base, e) < 0
+                   ? ERR_DEVICE
+                   : run_bank(d, layer, &shared, rows, base, e);
+    if (rows > 1 || shape_of(d, layer)->norms.after ||
+        !kernel_set_token_downs(d, routed.bank.at[0]->part[2].m))
+        return run_bank(d, layer, &routed, rows, base, e);
 
-    struct norm_rows n = {d->x, next ? next->norm_w : NULL, next ? next->norm_b : NULL, d->h,
-                          .rows = 1};
+    struct norm_rows rows_next = {d->x, next ? next->norm_w : NULL, next ? next->norm_b : NULL,
+                                  d->h, .rows = 1};
 
     *left = (struct between){-1, next != NULL};
-    return jobs_gate_up(d, &shape_of(d, layer)->ffn, &bank, 0, n_tiles, 0, e) < 0
+    return (kernel_set_token_gates(d, routed.bank.at[0]->part[1].m)
+                ? jobs_token_gate_up(d, s, &routed.bank, used, e)
+                : jobs_gate_up(d, s, &routed.bank, 0, used, 0, e)) < 0
                ? ERR_DEVICE
-               : jobs_token_down(d, &bank, used, base,
-                                 &shape_of(d, next ? layer + 1 : layer)->norms, next ? &n : NULL,
-                                 e);
+               : jobs_token_down(d, &routed.bank, used, base,
+                                 &shape_of(d, next ? layer + 1 : layer)->norms,
+                                 next ? &rows_next : NULL, e);
 }
 
 static bool alike(struct device *d, int layer)
@@ -874,10 +950,25 @@ static bool alike(struct device *d, int layer)
     return true;
 }
 
-static int route_flags(const struct router_shape *r, cl_mem score_bias, bool tiles)
+/* As in routing.cl. */
+static int route_flags(const struct device *d, int layer, const struct routing *w, bool tiles)
 {
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    const struct router_shape *r = &s->router;
+
     return (tiles ? 1 : 0) | (r->kind == ROUTER_SOFTMAX ? 2 : 0) | (r->normalised ? 4 : 0) |
-           (score_bias ? 8 : 0);
+           (w->score_bias ? 8 : 0) | (r->kind == ROUTER_SIGMOID ? 16 : 0) |
+           (w->choice_bias ? 32 : 0) | (s->shared ? 64 : 0) |
+           (s->shared && s->shared_gate == SHARED_SIGMOID ? 128 : 0) |
+           (s->shared && !joined_shared(d, layer) ? 256 : 0);
+}
+
+/* Groups of the router: four for each sixteen scores, the shared expert's gate among them. */
+static size_t route_groups(const struct ffn_shape *s)
+{
+    int scores = s->experts + (s->shared && s->shared_gate == SHARED_SIGMOID);
+
+    return 4 * (up((size_t)scores, 16) / 16);
 }
 
 static double route_factor(const struct router_shape *r)
@@ -885,49 +976,54 @@ static double route_factor(const struct router_shape *r)
     return r->factor != 0.0f ? (double)r->factor : 1.0;
 }
 
-int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_mem score_bias,
-               int rows, int base, bool tiles, struct error *e)
+int jobs_route(struct device *d, int layer, const struct routing *w, int rows, int base, bool tiles,
+               struct error *e)
 {
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     const struct router_shape *r = &s->router;
-    size_t items = (size_t)d->route_items,
-           groups = d->wide ? 1 : 4 * (up((size_t)s->experts, 16) / 16);
+    size_t items = (size_t)d->route_items, groups = d->wide ? 1 : route_groups(s);
 
-    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmmiiiiiffi", d->h, router, score_bias,
-                    d->scores, d->arrivals, d->all_chosen, d->all_weights, d->tiles, d->entries,
-                    base, d->base.config.model->hp.hidden, s->experts, d->padded_experts, s->used,
-                    (double)r->jitter, route_factor(r), route_flags(r, score_bias, tiles)) < 0)
+    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmmmiiiiiffffi", d->h, w->router,
+                    w->score_bias, w->choice_bias, d->scores, d->arrivals, d->all_chosen,
+                    d->all_weights, d->tiles, d->entries, base, d->base.config.model->hp.hidden,
+                    s->experts, d->padded_experts, s->used, (double)r->jitter, (double)r->floor,
+                    route_factor(r), (double)shape_shared_factor(s),
+                    route_flags(d, layer, w, tiles)) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_ROUTE, "route", groups * items, (size_t)rows, 1, items, e);
 }
 
-int jobs_token_route(struct device *d, const struct layer_shape *s, const struct norm_rows *n,
-                     cl_mem router, cl_mem score_bias, int base, bool tiles, struct error *e)
+int jobs_token_route(struct device *d, int layer, const struct norm_rows *n,
+                     const struct routing *w, int base, bool tiles, struct error *e)
 {
-    size_t items = (size_t)d->route_items, groups = 4 * (up((size_t)s->ffn.experts, 16) / 16) + 4;
+    const struct norms_shape *norms = &shape_of(d, layer)->norms;
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    const struct router_shape *r = &s->router;
+    size_t items = (size_t)d->route_items, groups = route_groups(s) + 4;
     int hidden = d->base.config.model->hp.hidden;
 
-    if (launch_args(d, d->core[CORE_TOKEN_ROUTE], 0, e, "mmmmmmmmmmmmmmmffiiiiiiffi", n->x, n->w,
-                    n->b, n->h, d->hq.q, d->hq.d, d->hq.s, router, score_bias, d->scores,
-                    d->arrivals, d->all_chosen, d->all_weights, d->tiles, d->entries,
-                    (double)(1.0f / (float)hidden), (double)s->norms.eps, norm_flags(&s->norms, n),
-                    base, hidden, s->ffn.experts, d->padded_experts, s->ffn.used,
-                    (double)s->ffn.router.jitter, route_factor(&s->ffn.router),
-                    route_flags(&s->ffn.router, score_bias, tiles)) < 0)
+    if (launch_args(d, d->core[CORE_TOKEN_ROUTE], 0, e, "mmmmmmmmmmmmmmmmffiiiiiiffffi", n->x, n->w,
+                    n->b, n->h, d->hq.q, d->hq.d, d->hq.s, w->router, w->score_bias, w->choice_bias,
+                    d->scores, d->arrivals, d->all_chosen, d->all_weights, d->tiles, d->entries,
+                    (double)(1.0f / (float)hidden), (double)norms->eps, norm_flags(norms, n), base,
+                    hidden, s->experts, d->padded_experts, s->used, (double)r->jitter,
+                    (double)r->floor, route_factor(r), (double)shape_shared_factor(s),
+                    route_flags(d, layer, w, tiles)) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_TOKEN_ROUTE, "token_route", groups * items, 1, 1, items, e);
 }
 
 /* The norm before the experts, and which they are. */
-static int norm_and_route(struct device *d, const struct layer_shape *s, const struct block *a,
-                          int rows, int base, bool tiles, struct error *e)
+static int norm_and_route(struct device *d, int layer, const struct block *a, int rows, int base,
+                          bool tiles, struct error *e)
 {
     struct norm_rows n = {d->x, a->expert_norm_w, a->expert_norm_b, d->h, .rows = rows};
 
     if (rows == 1 && d->token_route)
-        return jobs_token_route(d, s, &n, a->router, a->score_bias, base, tiles, e);
-    return norm_rows(d, &s->norms, n, e) < 0
+        return jobs_token_route(d, layer, &n, &a->routing, base, tiles, e);
+    return norm_rows(d, &shape_of(d, layer)->norms, n, e) < 0
                ? ERR_DEVICE
-               : jobs_route(d, &s->ffn, a->router, a->score_bias, rows, base, tiles, e);
+               : jobs_route(d, layer, &a->routing, rows, base, tiles, e);
 }
 
 /* The block whose norm follows a layer of a job that ends before layer `last`, if one kernel may do
@@ -941,6 +1037,29 @@ static const struct block *norm_behind(struct device *d, int layer, int last)
     return b && b->state == BLOCK_RESIDENT && kernel_set_token_norms(d) ? b : NULL;
 }
 
+/* What the experts of a layer gave, added to x; fresh: instead of x. */
+static int combine(struct device *d, cl_mem x, int rows, int base, bool fresh, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+
+    if (launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiiii", d->out, d->all_weights, x, base,
+                    rows, hp->n_experts_used, hp->hidden, fresh) < 0)
+        return ERR_DEVICE;
+    return launch_core(d, CORE_COMBINE, "combine", (size_t)rows * (size_t)hp->hidden, 1, 1,
+                       CORE_ITEMS, e);
+}
+
+/* The same where a norm follows: of their sum, which is then added. */
+static int combine_normed(struct device *d, const struct layer_shape *s, const struct block *a,
+                          int rows, int base, struct error *e)
+{
+    struct norm_rows n = {d->y, a->expert_after_w, a->expert_after_b, d->y, .rows = rows};
+
+    return combine(d, d->y, rows, base, true, e) < 0 || norm_rows(d, &s->norms, n, e) < 0
+               ? ERR_DEVICE
+               : add_rows(d, d->x, d->y, rows, e);
+}
+
 /* One layer of a job before layer `last`, from what the one before left to what it leaves. Its
  * choices go to place `base` of all_chosen and all_weights. */
 static int whole_layer(struct device *d, int layer, int last, const struct spans *spans,
@@ -952,29 +1071,22 @@ static int whole_layer(struct device *d, int layer, int last, const struct spans
     enum dtype type = d->base.config.model->layers[layer].experts[0].up.type;
     int used = hp->n_experts_used, rows = spans->rows;
     struct between from = *left;
-    const struct joined_experts *joined = s->ffn.experts > BANK ? joined_experts(d, layer) : NULL;
-    bool by_host = !alike(d, layer) || (s->ffn.experts > BANK && !joined) ||
+    const struct joined_experts *joined = banked(d, layer) > BANK ? joined_experts(d, layer) : NULL;
+    bool by_host = !alike(d, layer) || (banked(d, layer) > BANK && !joined) ||
                    blas_wants(d, type, rows * used / s->ffn.experts + 1);
 
-    *left = (struct between){base, false};
-    if (!a || attention_block(d, a, layer, spans, &from, d->x, true, e) < 0 ||
-        norm_and_route(d, s, a, rows, base, rows == 1 && !by_host, e) < 0)
+    *left = (struct between){s->norms.after ? -1 : base, false};
+    if (!a ||
+        attention_block(d, a, layer, spans, &from, s->norms.after ? d->y : d->x, !s->norms.after,
+                        e) < 0 ||
+        (s->norms.after && add_rows(d, d->x, d->y, rows, e) < 0) ||
+        norm_and_route(d, layer, a, rows, base, rows == 1 && !by_host, e) < 0)
         return ERR_DEVICE;
-    return by_host
-               ? layer_experts_by_host(d, layer, rows, base, e)
-               : layer_experts(d, layer, joined, rows, base, norm_behind(d, layer, last), left, e);
-}
-
-/* What the experts of the last layer gave, to x. */
-static int combine(struct device *d, int rows, int base, struct error *e)
-{
-    const struct hparams *hp = &d->base.config.model->hp;
-
-    if (launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiii", d->out, d->all_weights, d->x, base,
-                    rows, hp->n_experts_used, hp->hidden) < 0)
+    if ((by_host ? layer_experts_by_host(d, layer, rows, base, e)
+                 : layer_experts(d, layer, joined, rows, base, norm_behind(d, layer, last), left,
+                                 e)) < 0)
         return ERR_DEVICE;
-    return launch_core(d, CORE_COMBINE, "combine", (size_t)rows * (size_t)hp->hidden, 1, 1,
-                       CORE_ITEMS, e);
+    return s->norms.after ? combine_normed(d, s, a, rows, base, e) : 0;
 }
 
 /* The choices of the job's layers are in place: from element *base on of all_chosen and
@@ -1011,9 +1123,10 @@ int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
     if (!x_there && launch_write(d, d->x, 0, j->x, bytes, e) < 0)
         return ERR_DEVICE;
     for (int l = j->first; l < j->last; l++, base += per_layer)
-        if (whole_layer(d, l, j->last, &spans, &left, base, e) < 0)
+        if (whole_layer(d, l, j->last, &spans, &left, base, e) < 0 ||
+            ((l - j->first) % LAYERS_A_FLUSH == 0 && job_flush(d, e) < 0))
             return ERR_DEVICE;
-    if ((left.before >= 0 && combine(d, j->rows, left.before, e) < 0) ||
+    if ((left.before >= 0 && combine(d, d->x, j->rows, left.before, false, e) < 0) ||
         (!x_there && launch_read(d, d->x, 0, j->x, bytes, e) < 0) ||
         (!chosen_there && (launch_read(d, d->all_chosen, 0, j->experts, choices, e) < 0 ||
                            launch_read(d, d->all_weights, 0, j->weights, choices, e) < 0)))
