@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define BANKS 64 /* most launches of one experts job */
+/* The device computes the first layers of a job while the host enqueues the others. */
+#define LAYERS_A_FLUSH 4
 
 static size_t up(size_t n, size_t step)
 {
@@ -456,6 +458,26 @@ int jobs_gate_up(struct device *d, const struct ffn_shape *s, const struct exper
     return launch(d, g, "gate_up", 2,
                   (size_t[]){n * gs.x, (quant ? ffn / 32 : up(ffn, 4) / 4) * gs.y},
                   (size_t[]){gs.x, gs.y}, e);
+}
+
+int jobs_token_gate_up(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
+                       int used, struct error *e)
+{
+    const struct part *part = bank->at[0]->part;
+    enum dtype type = part[1].m->type;
+    struct group_shape g = kernel_set_group(d, type, false, true);
+    struct kernel *k = d->type[type].token_gate_up;
+    int middle = part[1].m->rows;
+
+    if (launch_args(d, k, 0, e, "mmmmmmmmmiiif", d->hq.q, d->hq.d, d->hq.s, d->mq.q, d->mq.d,
+                    d->mq.s, d->tiles, d->gate_sums, d->gate_arrivals,
+                    d->base.config.model->hp.hidden, middle, (int)s->activation,
+                    (double)s->limit) < 0 ||
+        expert_args(d, k, 13, bank, 0, 2, e) < 0)
+        return ERR_DEVICE;
+    return launch(d, k, "token_gate_up", 3,
+                  (size_t[]){(size_t)used * g.x, (size_t)middle / 32 * g.y, 4},
+                  (size_t[]){g.x, g.y, 1}, e);
 }
 
 int jobs_down(struct device *d, const struct expert_bank *bank, int first, int end, int many,
@@ -907,7 +929,9 @@ static int layer_experts(struct device *d, int layer, const struct joined_expert
                                   d->h, .rows = 1};
 
     *left = (struct between){-1, next != NULL};
-    return jobs_gate_up(d, s, &routed.bank, 0, used, 0, e) < 0
+    return (kernel_set_token_gates(d, routed.bank.at[0]->part[1].m)
+                ? jobs_token_gate_up(d, s, &routed.bank, used, e)
+                : jobs_gate_up(d, s, &routed.bank, 0, used, 0, e)) < 0
                ? ERR_DEVICE
                : jobs_token_down(d, &routed.bank, used, base,
                                  &shape_of(d, next ? layer + 1 : layer)->norms,
@@ -939,8 +963,14 @@ static int route_flags(const struct device *d, int layer, const struct routing *
            (s->shared && !joined_shared(d, layer) ? 256 : 0);
 }
 
-/* Groups of the router: four for each sixteen scores, the shared expert's gate among them. */
-static size_t route_groups(const struct ffn_shape *s)
+/* Of experts; 0: they are chosen from all. */
+static int route_groups(const struct router_shape *r)
+{
+    return r->groups > 1 ? r->groups : 0;
+}
+
+/* Work-groups of the router: four for each sixteen scores, the shared expert's gate among them. */
+static size_t route_work(const struct ffn_shape *s)
 {
     int scores = s->experts + (s->shared && s->shared_gate == SHARED_SIGMOID);
 
@@ -957,14 +987,14 @@ int jobs_route(struct device *d, int layer, const struct routing *w, int rows, i
 {
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     const struct router_shape *r = &s->router;
-    size_t items = (size_t)d->route_items, groups = d->wide ? 1 : route_groups(s);
+    size_t items = (size_t)d->route_items, groups = d->wide ? 1 : route_work(s);
 
-    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmmmiiiiiffffi", d->h, w->router,
+    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmmmiiiiiffffiii", d->h, w->router,
                     w->score_bias, w->choice_bias, d->scores, d->arrivals, d->all_chosen,
                     d->all_weights, d->tiles, d->entries, base, d->base.config.model->hp.hidden,
                     s->experts, d->padded_experts, s->used, (double)r->jitter, (double)r->floor,
                     route_factor(r), (double)shape_shared_factor(s),
-                    route_flags(d, layer, w, tiles)) < 0)
+                    route_flags(d, layer, w, tiles), route_groups(r), r->groups_used) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_ROUTE, "route", groups * items, (size_t)rows, 1, items, e);
 }
@@ -975,16 +1005,17 @@ int jobs_token_route(struct device *d, int layer, const struct norm_rows *n,
     const struct norms_shape *norms = &shape_of(d, layer)->norms;
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     const struct router_shape *r = &s->router;
-    size_t items = (size_t)d->route_items, groups = route_groups(s) + 4;
+    size_t items = (size_t)d->route_items, groups = route_work(s) + 4;
     int hidden = d->base.config.model->hp.hidden;
 
-    if (launch_args(d, d->core[CORE_TOKEN_ROUTE], 0, e, "mmmmmmmmmmmmmmmmffiiiiiiffffi", n->x, n->w,
-                    n->b, n->h, d->hq.q, d->hq.d, d->hq.s, w->router, w->score_bias, w->choice_bias,
-                    d->scores, d->arrivals, d->all_chosen, d->all_weights, d->tiles, d->entries,
-                    (double)(1.0f / (float)hidden), (double)norms->eps, norm_flags(norms, n), base,
-                    hidden, s->experts, d->padded_experts, s->used, (double)r->jitter,
-                    (double)r->floor, route_factor(r), (double)shape_shared_factor(s),
-                    route_flags(d, layer, w, tiles)) < 0)
+    if (launch_args(d, d->core[CORE_TOKEN_ROUTE], 0, e, "mmmmmmmmmmmmmmmmffiiiiiiffffiii", n->x,
+                    n->w, n->b, n->h, d->hq.q, d->hq.d, d->hq.s, w->router, w->score_bias,
+                    w->choice_bias, d->scores, d->arrivals, d->all_chosen, d->all_weights, d->tiles,
+                    d->entries, (double)(1.0f / (float)hidden), (double)norms->eps,
+                    norm_flags(norms, n), base, hidden, s->experts, d->padded_experts, s->used,
+                    (double)r->jitter, (double)r->floor, route_factor(r),
+                    (double)shape_shared_factor(s), route_flags(d, layer, w, tiles),
+                    route_groups(r), r->groups_used) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_TOKEN_ROUTE, "token_route", groups * items, 1, 1, items, e);
 }
@@ -1099,7 +1130,8 @@ int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
     if (!x_there && launch_write(d, d->x, 0, j->x, bytes, e) < 0)
         return ERR_DEVICE;
     for (int l = j->first; l < j->last; l++, base += per_layer)
-        if (whole_layer(d, l, j->last, &spans, &left, base, e) < 0)
+        if (whole_layer(d, l, j->last, &spans, &left, base, e) < 0 ||
+            ((l - j->first) % LAYERS_A_FLUSH == 0 && job_flush(d, e) < 0))
             return ERR_DEVICE;
     if ((left.before >= 0 && combine(d, d->x, j->rows, left.before, false, e) < 0) ||
         (!x_there && launch_read(d, d->x, 0, j->x, bytes, e) < 0) ||

@@ -93,7 +93,7 @@ static void fill_input(struct engine *g, enum plan_phase phase, struct planner_i
     in->doubt = phase == PHASE_PROMPT ? DOUBT_PROMPT : DOUBT;
     in->move_bytes = g->spec[phase].planner && g->spec[phase].planner->replans ? REPLAN_BYTES : 0;
     for (int d = 0; d < g->n_devices && d < PLANNER_DEVICES; d++) {
-        const struct device_slot *s = &g->slots[d];
+        struct device_slot *s = &g->slots[d];
 
         if (s->handoff.jobs >= LEARNT) {
             in->devices[d].handoff_ns = job_cost_typical(&s->handoff);
@@ -103,6 +103,8 @@ static void fill_input(struct engine *g, enum plan_phase phase, struct planner_i
             in->devices[d].prompt_attention_ns = job_cost_typical(&s->prompt_attention);
         if (s->prompt_expert.blocks >= LEARNT_ROWS)
             in->devices[d].prompt_expert_ns = job_cost_typical(&s->prompt_expert);
+        s->planned_attention = in->devices[d].prompt_attention_ns;
+        s->planned_expert = in->devices[d].prompt_expert_ns;
         if (s->attention.blocks)
             in->devices[d].attention_ns = block_ns(&s->attention, in->devices[d].handoff_ns);
         if (s->expert.blocks)
@@ -294,7 +296,10 @@ static int place_ready(struct engine *g, const char *text, struct error *e)
     } else if (strcmp(text, "auto") == 0) {
         if (!devices_seek(g, false))
             return 0;
-        verdict_seek(g);
+        const struct verdict *v = verdict_seek(g);
+
+        for (int k = 0; k < PLAN_PHASES && v; k++) /* searched by costs: this run's, or kept */
+            balanced |= strcmp(v->spec[k], "balanced") == 0;
     }
     if (!balanced || g->n_devices < 2) {
         cost_model_measure_stop(g->cost_model);
@@ -1031,6 +1036,29 @@ static int auto_stop(void *ctx)
     return session_cancelled(c->g->session);
 }
 
+/* Costs that nobody has measured are those of auto's samples. */
+static void adopt_costs(struct engine *g, const struct trial_costs *c)
+{
+    struct planner_input *in = cost_model_input(g->cost_model), tokens, prompts;
+    int sides[] = {0, in->target};
+
+    trial_input(c, in, PHASE_TOKENS, -1, &tokens);
+    trial_input(c, in, PHASE_PROMPT, -1, &prompts);
+    for (int i = 0; i < 2; i++) {
+        struct planner_device *to = &in->devices[sides[i]];
+        const struct planner_device *t = &tokens.devices[sides[i]], *p = &prompts.devices[sides[i]];
+
+#define ADOPT(from, name) to->name = to->name > 0 ? to->name : (from)->name
+        ADOPT(t, handoff_ns);
+        ADOPT(t, attention_ns);
+        ADOPT(t, expert_ns);
+        ADOPT(t, head_ns);
+        ADOPT(p, prompt_attention_ns);
+        ADOPT(p, prompt_expert_ns);
+#undef ADOPT
+    }
+}
+
 int engine_auto(struct engine *g, uint64_t (*now)(void *ctx), void *ctx, struct error *e)
 {
     const struct planner_input *in = engine_planner_input(g, true, false, false, e);
@@ -1063,6 +1091,8 @@ int engine_auto(struct engine *g, uint64_t (*now)(void *ctx), void *ctx, struct 
         engine_session_uncancel(g->session);
     if (rc < 0 || (rc = verdict_decide(&v, &costs, in, e)) < 0)
         return rc;
+    if (costs.complete)
+        adopt_costs(g, &costs);
     v.spent_ns = spent + costs.ns;
     v.computed_ns = computed;
     return verdict_store(g, &v, e);
