@@ -34,7 +34,7 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "granite_swa",     "minimax_m2",     "hy_v3",
                                       "mistral",         "mistral3",       "cohere2_moe",
                                       "kimi_linear",     "hunyuan_v1_moe", "mistral4",
-                                      "gemma4_e"};
+                                      "gemma4_e",        "jamba"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {

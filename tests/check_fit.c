@@ -676,6 +676,7 @@ static const char *const families[] = {
     "cohere2_moe",
     "kimi_linear",
     "hunyuan_v1_moe",
+    "jamba",
     "llama",
     "mixtral",
     "nemotron_h",

@@ -235,7 +235,7 @@ int bind_values(struct binding *b, const float **vector, enum tensor_role role, 
     if (has != n)
         return error_set(e, ERR_MODEL, "%s: tensor %s has %lld values; the model needs %lld",
                          weight_file_path(b->model->file), t->name, (long long)has, (long long)n);
-    if (t->packed && form == VECTOR_TURNED)
+    if (t->packed && turned)
         return error_set(e, ERR_MODEL, "%s: tensor %s is packed; floats are needed here",
                          weight_file_path(b->model->file), t->name);
     b->used[t->index] = 1;

@@ -99,6 +99,9 @@ size_t model_recurrent_values(const struct model *m, int layer)
 
     if (!shape_recurrent(s))
         return 0;
+    if (s->kind == MIXER_MAMBA1)
+        return channels * ((size_t)s->taps + (w->conv_bias != NULL) + (size_t)s->state + 2) +
+               (size_t)shape_selection(s);
     return channels * ((size_t)s->taps + (w->conv_bias != NULL)) +
            heads * ((w->a != NULL) + (w->skip != NULL)) +
            (w->dt_bias ? heads * (s->kind == MIXER_KIMI_DELTA ? (size_t)s->key_dim : 1) : 0) +

@@ -104,6 +104,9 @@ enum tensor_role {
     TENSOR_DT_BIAS,
     TENSOR_SKIP,
     TENSOR_MIX_NORM,
+    TENSOR_DT_NORM,
+    TENSOR_B_NORM,
+    TENSOR_C_NORM,
     /* Of an MTP block, besides its layer: norms of the embedding and of the hidden state that it
      * joins, (hidden, 2 hidden), the norm before its head; its embeddings and head if it has its
      * own. %l: its number among the file's layers */

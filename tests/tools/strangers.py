@@ -253,6 +253,12 @@ STRANGERS |= {
     "qwen3_next": dict(without(ROUTED, "no_shared", "two_shared", "partial"), not_normed=dict(norm_topk_prob=False), step=dict(decoder_sparse_step=2),
                        heads=dict(linear_num_value_heads=6, linear_num_key_heads=3), values=dict(linear_value_head_dim=12), taps=dict(linear_conv_kernel_dim=3),
                        whole=dict(rope_parameters=ROPE)),
+    "jamba": dict(experts_named("num_experts", without(ROUTED, "no_shared", "two_shared", "biases", "wide_heads", "partial", *SCALED)),
+                  all_mamba=dict(attn_layer_period=9, attn_layer_offset=8), all_attention=dict(attn_layer_period=1, attn_layer_offset=0),
+                  attention_first=dict(attn_layer_offset=0, expert_layer_offset=1), all_sparse=dict(expert_layer_period=1, expert_layer_offset=0),
+                  all_dense=dict(num_experts=1, num_experts_per_tok=1), rank=dict(mamba_dt_rank="auto"), no_rank=dict(mamba_dt_rank=GONE), rank_5=dict(mamba_dt_rank=5),
+                  states=dict(mamba_d_state=17), taps=dict(mamba_d_conv=2), narrow=dict(mamba_expand=1), no_conv_bias=dict(mamba_conv_bias=False),
+                  no_bias=dict(mamba_proj_bias=False), window=dict(sliding_window=6), head_dim=dict(head_dim=16), odd=dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=1)),
     "gemma4_e": {
         "no_shared_keys": dict(num_kv_shared_layers=0),
         "one_shared_layer": dict(num_kv_shared_layers=1, num_key_value_heads=1, num_attention_heads=2),
