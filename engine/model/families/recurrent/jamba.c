@@ -16,8 +16,8 @@ static const struct family_key keys[] = {
     {FIELD(common.ffn.experts), KEY_INT, {"expert_count"}, {"num_experts", "num_local_experts"},
      16, 0, 512},
     {FIELD(common.ffn.used), KEY_INT, {"expert_used_count"}, {"num_experts_per_tok"}, 2, 0, 16},
-    {FIELD(common.ffn.width), KEY_INT, {"feed_forward_length"}, {"intermediate_size"},
-     0, 1, 1 << 20},
+    {FIELD(common.ffn.width), KEY_INT, {"expert_feed_forward_length", "feed_forward_length"},
+     {"intermediate_size"}, 0, 1, 1 << 20},
     KEYS_END,
 };
 
