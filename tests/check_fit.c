@@ -677,6 +677,7 @@ static const char *const families[] = {
     "kimi_linear",
     "hunyuan_v1_moe",
     "jamba",
+    "gemma3n",
     "llama",
     "mixtral",
     "nemotron_h",

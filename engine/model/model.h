@@ -79,6 +79,14 @@ struct layer_weights {
     /* of layer_shape.inputs: (inputs, hidden), (hidden, inputs), and the norm after both */
     struct matrix input_gate, input_out;
     struct norm_weights input_after;
+    /* of hparams.streams, n of them: the norm and the matrix (n, hidden) of what mixes them, how
+     * they are mixed before the layer (n, n, n) and after it (n, n), and weights (hidden) of the
+     * first one for the layer's own inputs, or NULL */
+    struct norm_weights stream_norm;
+    const float *stream_router, *stream_predict, *stream_correct, *stream_scale;
+    /* of hparams.laurel: (laurel, hidden), (hidden, laurel), and the norm after both */
+    struct matrix laurel_in, laurel_out;
+    struct norm_weights laurel_after;
     struct expert_weights *experts; /* shape_experts: the shared one is the last */
 };
 
@@ -119,6 +127,9 @@ struct model {
     struct tensor_view input_table;
     struct matrix input_project;
     const float *input_norm;
+    /* (hidden, hidden) each: streams besides the first one from the embedding, and what they give
+     * to the end */
+    struct matrix stream_in[HPARAMS_STREAMS_MOST - 1], stream_out[HPARAMS_STREAMS_MOST - 1];
     struct layer_weights *layers;
     struct norm_weights output_norm; /* without weight: there is none */
     struct matrix head;              /* (n_vocab, hidden or embedding_width), with bias */
