@@ -130,8 +130,9 @@ struct block {
     /* attention: q, k, v (m NULL: keys are the values), o; experts: gate (m NULL: the activation
      * has none), up, down */
     struct part part[PARTS];
-    cl_mem norm_w, norm_b;               /* attention norm; final norm for the head */
-    cl_mem after_w, after_b;             /* of layers with a norm after attention */
+    cl_mem norm_w, norm_b; /* attention norm; final norm for the head */
+    /* of layers with norms after attention and experts */
+    cl_mem after_w, after_b, expert_after_w, expert_after_b;
     cl_mem q_norm, k_norm;               /* attention blocks of layers with Q/K norms */
     cl_mem sinks;                        /* of layers that have them */
     cl_mem expert_norm_w, expert_norm_b; /* attention blocks, and what the layer's choice takes */

@@ -305,17 +305,25 @@ static int scale_output(struct device *d, cl_mem y, int rows, struct error *e)
                        e);
 }
 
+/* y = y + x */
+static int add_rows(struct device *d, cl_mem y, cl_mem x, int rows, struct error *e)
+{
+    int n = rows * d->base.config.model->hp.hidden;
+
+    if (launch_args(d, d->core[CORE_ADD], 0, e, "mmi", y, x, n) < 0)
+        return ERR_DEVICE;
+    return launch_core(d, CORE_ADD, "add", (size_t)n, 1, 1, CORE_ITEMS, e);
+}
+
 /* The norm after attention, of y in place; without one before it, of x + y. */
 static int norm_after(struct device *d, const struct block *b, int layer, int rows, cl_mem y,
                       struct error *e)
 {
     const struct norms_shape *s = &shape_of(d, layer)->norms;
-    int n = rows * d->base.config.model->hp.hidden;
 
     if (!s->after)
         return 0;
-    if (norms_sum(s) && (launch_args(d, d->core[CORE_ADD], 0, e, "mmi", y, d->x, n) < 0 ||
-                         launch_core(d, CORE_ADD, "add", (size_t)n, 1, 1, CORE_ITEMS, e) < 0))
+    if (norms_sum(s) && add_rows(d, y, d->x, rows, e) < 0)
         return ERR_DEVICE;
     return norm_rows(d, s, (struct norm_rows){y, b->after_w, b->after_b, y, .rows = rows}, e);
 }
@@ -326,8 +334,8 @@ struct between {
     bool normed; /* h and hq are x, normed as the next layer begins */
 };
 
-/* The attention block from x to y (add: y is the residual stream itself; of layers that are fused:
- * nothing is scaled or normed behind it). */
+/* The attention block from x to y (add: y is the residual stream itself; of layers with nothing
+ * scaled or normed behind it). */
 static int attention_block(struct device *d, struct block *b, int layer, const struct spans *s,
                            const struct between *from, cl_mem y, bool add, struct error *e)
 {
@@ -891,7 +899,8 @@ static int layer_experts(struct device *d, int layer, const struct joined_expert
                        run_bank(d, layer, &routed, rows, base, e) < 0
                    ? ERR_DEVICE
                    : run_bank(d, layer, &shared, rows, base, e);
-    if (rows > 1 || !kernel_set_token_downs(d, routed.bank.at[0]->part[2].m))
+    if (rows > 1 || shape_of(d, layer)->norms.after ||
+        !kernel_set_token_downs(d, routed.bank.at[0]->part[2].m))
         return run_bank(d, layer, &routed, rows, base, e);
 
     struct norm_rows rows_next = {d->x, next ? next->norm_w : NULL, next ? next->norm_b : NULL,
@@ -1004,6 +1013,29 @@ static const struct block *norm_behind(struct device *d, int layer, int last)
     return b && b->state == BLOCK_RESIDENT && kernel_set_token_norms(d) ? b : NULL;
 }
 
+/* What the experts of a layer gave, added to x; fresh: instead of x. */
+static int combine(struct device *d, cl_mem x, int rows, int base, bool fresh, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+
+    if (launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiiii", d->out, d->all_weights, x, base,
+                    rows, hp->n_experts_used, hp->hidden, fresh) < 0)
+        return ERR_DEVICE;
+    return launch_core(d, CORE_COMBINE, "combine", (size_t)rows * (size_t)hp->hidden, 1, 1,
+                       CORE_ITEMS, e);
+}
+
+/* The same where a norm follows: of their sum, which is then added. */
+static int combine_normed(struct device *d, const struct layer_shape *s, const struct block *a,
+                          int rows, int base, struct error *e)
+{
+    struct norm_rows n = {d->y, a->expert_after_w, a->expert_after_b, d->y, .rows = rows};
+
+    return combine(d, d->y, rows, base, true, e) < 0 || norm_rows(d, &s->norms, n, e) < 0
+               ? ERR_DEVICE
+               : add_rows(d, d->x, d->y, rows, e);
+}
+
 /* One layer of a job before layer `last`, from what the one before left to what it leaves. Its
  * choices go to place `base` of all_chosen and all_weights. */
 static int whole_layer(struct device *d, int layer, int last, const struct spans *spans,
@@ -1019,25 +1051,18 @@ static int whole_layer(struct device *d, int layer, int last, const struct spans
     bool by_host = !alike(d, layer) || (banked(d, layer) > BANK && !joined) ||
                    blas_wants(d, type, rows * used / s->ffn.experts + 1);
 
-    *left = (struct between){base, false};
-    if (!a || attention_block(d, a, layer, spans, &from, d->x, true, e) < 0 ||
+    *left = (struct between){s->norms.after ? -1 : base, false};
+    if (!a ||
+        attention_block(d, a, layer, spans, &from, s->norms.after ? d->y : d->x, !s->norms.after,
+                        e) < 0 ||
+        (s->norms.after && add_rows(d, d->x, d->y, rows, e) < 0) ||
         norm_and_route(d, layer, a, rows, base, rows == 1 && !by_host, e) < 0)
         return ERR_DEVICE;
-    return by_host
-               ? layer_experts_by_host(d, layer, rows, base, e)
-               : layer_experts(d, layer, joined, rows, base, norm_behind(d, layer, last), left, e);
-}
-
-/* What the experts of the last layer gave, to x. */
-static int combine(struct device *d, int rows, int base, struct error *e)
-{
-    const struct hparams *hp = &d->base.config.model->hp;
-
-    if (launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiii", d->out, d->all_weights, d->x, base,
-                    rows, hp->n_experts_used, hp->hidden) < 0)
+    if ((by_host ? layer_experts_by_host(d, layer, rows, base, e)
+                 : layer_experts(d, layer, joined, rows, base, norm_behind(d, layer, last), left,
+                                 e)) < 0)
         return ERR_DEVICE;
-    return launch_core(d, CORE_COMBINE, "combine", (size_t)rows * (size_t)hp->hidden, 1, 1,
-                       CORE_ITEMS, e);
+    return s->norms.after ? combine_normed(d, s, a, rows, base, e) : 0;
 }
 
 /* The choices of the job's layers are in place: from element *base on of all_chosen and
@@ -1076,7 +1101,7 @@ int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
     for (int l = j->first; l < j->last; l++, base += per_layer)
         if (whole_layer(d, l, j->last, &spans, &left, base, e) < 0)
             return ERR_DEVICE;
-    if ((left.before >= 0 && combine(d, j->rows, left.before, e) < 0) ||
+    if ((left.before >= 0 && combine(d, d->x, j->rows, left.before, false, e) < 0) ||
         (!x_there && launch_read(d, d->x, 0, j->x, bytes, e) < 0) ||
         (!chosen_there && (launch_read(d, d->all_chosen, 0, j->experts, choices, e) < 0 ||
                            launch_read(d, d->all_weights, 0, j->weights, choices, e) < 0)))

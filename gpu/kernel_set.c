@@ -398,7 +398,7 @@ bool kernel_set_fuses(const struct device *d, int layer)
     const struct ffn_shape *s = &shape->ffn;
     const struct router_shape *r = &s->router;
 
-    return !shape->norms.after && !shape->scaled && !shape->parallel && !r->expert_scales &&
+    return !norms_sum(&shape->norms) && !shape->scaled && !shape->parallel && !r->expert_scales &&
            s->kind == FFN_ROUTED && hp->residual_scale == 0.0f &&
            shape_used(shape) == hp->n_experts_used && r->groups <= 1;
 }

@@ -503,6 +503,8 @@ static void block_release(struct device *d, struct block *b)
     memory_release(&b->norm_b);
     memory_release(&b->after_w);
     memory_release(&b->after_b);
+    memory_release(&b->expert_after_w);
+    memory_release(&b->expert_after_b);
     memory_release(&b->q_norm);
     memory_release(&b->k_norm);
     memory_release(&b->sinks);
@@ -636,6 +638,8 @@ static int layer_begin(struct device *d, struct block *b, int layer, struct erro
         small(d, &b->norm_b, l->attention_norm.bias, hidden, e) < 0 ||
         small(d, &b->after_w, l->attention_after.weight, hidden, e) < 0 ||
         small(d, &b->after_b, l->attention_after.bias, hidden, e) < 0 ||
+        small(d, &b->expert_after_w, l->expert_after.weight, hidden, e) < 0 ||
+        small(d, &b->expert_after_b, l->expert_after.bias, hidden, e) < 0 ||
         small(d, &b->expert_norm_w, l->expert_norm.weight, hidden, e) < 0 ||
         small(d, &b->expert_norm_b, l->expert_norm.bias, hidden, e) < 0 ||
         small(d, &b->q_norm, l->q_norm, model_qk_norm_values(m, layer, true), e) < 0 ||

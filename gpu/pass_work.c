@@ -326,7 +326,7 @@ static void add_plain(struct pass_work *p, const char *name, int rows, int n)
 }
 
 static void add_attention(const struct device *d, struct pass_work *p, int layer, int rows,
-                          int depth, int used, bool normed)
+                          int depth, int used, bool normed, bool fused)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     const struct layer_shape *s = shape_of(d, layer);
@@ -349,6 +349,8 @@ static void add_attention(const struct device *d, struct pass_work *p, int layer
         add_plain(p, "add", rows, hp->hidden);
     if (s->norms.after)
         add_norm(d, p, &s->norms, rows, 0);
+    if (s->norms.after && fused)
+        add_plain(p, "add", rows, hp->hidden);
 }
 
 /* gate_up of n_tiles tiles of experts like x, entries of which are real. */
@@ -465,7 +467,8 @@ static int add_routed(const struct device *d, struct pass_work *p, int layer, in
             (struct kernel_work){.near = ceil_div(2.0 * entries / d->row_items, UNROLLED),
                                  .steps = 4 * experts + 2.0 * entries / d->row_items},
             "%d entries", entries);
-    if (rows > 1 || (s->shared && !like) || !kernel_set_token_downs(d, &x[0].down)) {
+    if (rows > 1 || norms->after || (s->shared && !like) ||
+        !kernel_set_token_downs(d, &x[0].down)) {
         add_gate_up(d, p, &x[0], few, n_tiles, entries, rows > 1);
         add_down(d, p, &x[0], few, n_tiles, entries, rows > 1);
         if (s->shared && !like) {
@@ -584,9 +587,15 @@ int pass_work_list(struct device *d, int first, int layers, int rows, int depth,
         out->layers++;
         if (open && !fuses)
             add_plain(out, "combine", rows, hp->hidden);
-        add_attention(d, out, l, rows, depth, open && fuses ? hp->n_experts_used : 0, normed);
+        add_attention(d, out, l, rows, depth, open && fuses ? hp->n_experts_used : 0, normed,
+                      fuses);
         normed = open = false;
-        if (fuses) {
+        if (fuses && shape_of(d, l)->norms.after) {
+            add_routed(d, out, l, rows, true);
+            add_plain(out, "combine", rows, hp->hidden);
+            add_norm(d, out, &shape_of(d, l)->norms, rows, 0);
+            add_plain(out, "add", rows, hp->hidden);
+        } else if (fuses) {
             int left = add_routed(d, out, l, rows, !continues(d, l, layers - out->layers));
 
             open = left == 0;
