@@ -147,8 +147,6 @@ static void check_settings(struct describer *d)
     describe_only_number(d, "rope_parameters.sliding_attention.partial_rotary_factor", 1.0);
     describe_only_number(d, "rope_parameters.full_attention.partial_rotary_factor", 1.0);
     describe_only_number(d, "altup_active_idx", 0.0);
-    if (!describe_is_gguf(d) && family_config(d->f, "final_logit_softcapping").type == META_NONE)
-        describe_refuse(d, "its config.json does not give final_logit_softcapping");
     if (!describe_flag(d, "altup_correct_scale", true))
         describe_refuse(d, "altup_correct_scale of its config.json is false, which is not "
                            "computed");
