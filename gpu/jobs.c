@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define BANKS 64 /* most launches of one experts job */
+/* The device computes the first layers of a job while the host enqueues the others. */
+#define LAYERS_A_FLUSH 4
 
 static size_t up(size_t n, size_t step)
 {
@@ -456,6 +458,26 @@ int jobs_gate_up(struct device *d, const struct ffn_shape *s, const struct exper
     return launch(d, g, "gate_up", 2,
                   (size_t[]){n * gs.x, (quant ? ffn / 32 : up(ffn, 4) / 4) * gs.y},
                   (size_t[]){gs.x, gs.y}, e);
+}
+
+int jobs_token_gate_up(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
+                       int used, struct error *e)
+{
+    const struct part *part = bank->at[0]->part;
+    enum dtype type = part[1].m->type;
+    struct group_shape g = kernel_set_group(d, type, false, true);
+    struct kernel *k = d->type[type].token_gate_up;
+    int middle = part[1].m->rows;
+
+    if (launch_args(d, k, 0, e, "mmmmmmmmmiiif", d->hq.q, d->hq.d, d->hq.s, d->mq.q, d->mq.d,
+                    d->mq.s, d->tiles, d->gate_sums, d->gate_arrivals,
+                    d->base.config.model->hp.hidden, middle, (int)s->activation,
+                    (double)s->limit) < 0 ||
+        expert_args(d, k, 13, bank, 0, 2, e) < 0)
+        return ERR_DEVICE;
+    return launch(d, k, "token_gate_up", 3,
+                  (size_t[]){(size_t)used * g.x, (size_t)middle / 32 * g.y, 4},
+                  (size_t[]){g.x, g.y, 1}, e);
 }
 
 int jobs_down(struct device *d, const struct expert_bank *bank, int first, int end, int many,
@@ -907,7 +929,9 @@ static int layer_experts(struct device *d, int layer, const struct joined_expert
                                   d->h, .rows = 1};
 
     *left = (struct between){-1, next != NULL};
-    return jobs_gate_up(d, s, &routed.bank, 0, used, 0, e) < 0
+    return (kernel_set_token_gates(d, routed.bank.at[0]->part[1].m)
+                ? jobs_token_gate_up(d, s, &routed.bank, used, e)
+                : jobs_gate_up(d, s, &routed.bank, 0, used, 0, e)) < 0
                ? ERR_DEVICE
                : jobs_token_down(d, &routed.bank, used, base,
                                  &shape_of(d, next ? layer + 1 : layer)->norms,
@@ -1099,7 +1123,8 @@ int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
     if (!x_there && launch_write(d, d->x, 0, j->x, bytes, e) < 0)
         return ERR_DEVICE;
     for (int l = j->first; l < j->last; l++, base += per_layer)
-        if (whole_layer(d, l, j->last, &spans, &left, base, e) < 0)
+        if (whole_layer(d, l, j->last, &spans, &left, base, e) < 0 ||
+            ((l - j->first) % LAYERS_A_FLUSH == 0 && job_flush(d, e) < 0))
             return ERR_DEVICE;
     if ((left.before >= 0 && combine(d, d->x, j->rows, left.before, false, e) < 0) ||
         (!x_there && launch_read(d, d->x, 0, j->x, bytes, e) < 0) ||
