@@ -433,7 +433,7 @@ bool kernel_set_fuses(const struct device *d, int layer)
 
     return !norms_sum(&shape->norms) && !shape->scaled && !shape->parallel && !r->expert_scales &&
            s->kind == FFN_ROUTED && hp->residual_scale == 0.0f &&
-           shape_used(shape) == hp->n_experts_used && r->groups <= 1;
+           shape_used(shape) == hp->n_experts_used && r->groups <= 16;
 }
 
 int kernel_set_build(struct device *d, struct error *e)
