@@ -30,7 +30,7 @@
     X("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", PART_TOOL_CALL)                           \
     /* Kimi K2 */                                                                             \
     X("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", PART_TOOL_CALL)           \
-    /* MiniMax M2, M1 and Apriel */                                                           \
+    /* MiniMax M2, M1, Apriel and Jamba */                                                    \
     X("<minimax:tool_call>", "</minimax:tool_call>", PART_TOOL_CALL)                          \
     X("<tool_calls>",       "</tool_calls>",      PART_TOOL_CALL)                             \
     /* Seed-OSS */                                                                            \

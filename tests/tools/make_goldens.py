@@ -338,7 +338,8 @@ class Watch:
         self.stream.append((args or [kwargs["hidden_states"]])[0][0].detach())
 
     def behind(self, part, args, out):
-        self.stream.append((out[0] if isinstance(out, tuple) else out).detach().reshape(self.stream[0].shape))
+        x = (out[0] if isinstance(out, tuple) else out).detach()
+        self.stream.append((x if x.numel() == self.stream[0].numel() else x[0]).reshape(self.stream[0].shape))  # gemma3n: the first of several
 
     def router(self, layer, part):
         def hook(_, args):
