@@ -405,6 +405,7 @@ static bool ffn_known(const struct ffn_shape *s, enum dtype type)
     int step = dtype_is_quantised(type) ? 32 : 4;
 
     return (s->kind == FFN_ROUTED || s->kind == FFN_DENSE || s->kind == FFN_DENSE_AND_ROUTED) &&
+           !(s->activation == ACTIVATION_GELU && s->limit != 0.0f) &&
            (!s->experts || s->width % step == 0) && (!s->shared || s->shared_width % step == 0);
 }
 
@@ -413,7 +414,8 @@ bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, en
 {
     if (kind == BLOCK_HEAD && d->base.config.model->hp.embedding_width)
         return false; /* a matrix is before it */
-    if (kind == BLOCK_ATTENTION && !kernel_set_attends(&shape->mixer))
+    if (kind == BLOCK_ATTENTION &&
+        (!kernel_set_attends(&shape->mixer) || d->base.config.model->hp.laurel))
         return false;
     if (kind == BLOCK_EXPERT && !ffn_known(&shape->ffn, type))
         return false;

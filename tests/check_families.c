@@ -34,7 +34,8 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "granite_swa",     "minimax_m2",     "hy_v3",
                                       "mistral",         "mistral3",       "cohere2_moe",
                                       "kimi_linear",     "hunyuan_v1_moe", "mistral4",
-                                      "gemma4_e",        "granite",        "qwen3_5"};
+                                      "gemma4_e",        "granite",        "qwen3_5",
+                                      "jamba",           "gemma3n"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {
@@ -337,7 +338,8 @@ static void ran_there(const struct engine *g)
                                               !s->mixer.qk_norm_turned && !s->inputs);
         for (int x = 0; x < hp->n_experts; x++) {
             int cell = l * hp->n_experts + x;
-            bool has = x < shape_experts(hparams_layer(hp, l));
+            bool sparse = s->ffn.kind == FFN_DENSE && s->ffn.limit != 0.0f,
+                 has = x < shape_experts(s) && !sparse;
 
             ck_assert_int_eq(p->experts[cell], has);
             ck_assert_msg(t->ran_on[cell] == 1 || t->ran_on[cell] == PLAN_NO_DEVICE,

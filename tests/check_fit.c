@@ -676,6 +676,8 @@ static const char *const families[] = {
     "cohere2_moe",
     "kimi_linear",
     "hunyuan_v1_moe",
+    "jamba",
+    "gemma3n",
     "llama",
     "mixtral",
     "nemotron_h",

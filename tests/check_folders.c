@@ -65,6 +65,7 @@ static const char *const folders[] = {"llama",
                                       "hunyuan_v1_moe",
                                       "mistral4",
                                       "gemma4_e",
+                                      "jamba",
                                       "qwen2_moe-step2",
                                       "qwen3_moe-gptq-g32-act"};
 static const char *const shared[] = {"qwen3_moe-yarn",      "qwen3_moe-awq-g32",
