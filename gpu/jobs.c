@@ -210,7 +210,7 @@ static int rope_span(struct device *d, const struct mixer_shape *m, const struct
 
     for (int row = row0; row < end; row += n) {
         int period = m->scale_growth == 0.0f ? 0 : m->scale_period,
-            rest = period ? period - (pos + row) % period : end - row;
+            rest = period ? period - (pos + row + m->scale_ahead) % period : end - row;
 
         n = end - row < rest ? end - row : rest;
         if (launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiii" KV_ARGS "fi", d->q, d->k,
@@ -309,7 +309,7 @@ static int scale_output(struct device *d, cl_mem y, int rows, struct error *e)
 static int norm_after(struct device *d, const struct block *b, int layer, int rows, cl_mem y,
                       struct error *e)
 {
-    const struct norms_shape *s = &shape_of(d, layer)->norms;
+    const struct norms_shape *s = &shape_of(d, layer)->norms, behind = norms_behind(s);
     int n = rows * d->base.config.model->hp.hidden;
 
     if (!s->after)
@@ -317,7 +317,7 @@ static int norm_after(struct device *d, const struct block *b, int layer, int ro
     if (norms_sum(s) && (launch_args(d, d->core[CORE_ADD], 0, e, "mmi", y, d->x, n) < 0 ||
                          launch_core(d, CORE_ADD, "add", (size_t)n, 1, 1, CORE_ITEMS, e) < 0))
         return ERR_DEVICE;
-    return norm_rows(d, s, (struct norm_rows){y, b->after_w, b->after_b, y, .rows = rows}, e);
+    return norm_rows(d, &behind, (struct norm_rows){y, b->after_w, b->after_b, y, .rows = rows}, e);
 }
 
 /* What the layers of a job leave between them. */

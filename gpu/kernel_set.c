@@ -339,7 +339,8 @@ void kernel_set_release(struct device *d)
 bool kernel_set_attends(const struct mixer_shape *s)
 {
     return s->kind == MIXER_ATTENTION && (!s->value_dim || s->value_dim == s->key_dim) &&
-           s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0 && !s->qk_norm_turned;
+           s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0 && !s->qk_norm_turned &&
+           !s->chunked;
 }
 
 /* Of attention.cl: the merging group has three numbers a chunk where the values were, and a head's
@@ -371,7 +372,8 @@ static bool ffn_known(const struct ffn_shape *s, enum dtype type)
 {
     int step = dtype_is_quantised(type) ? 32 : 4;
 
-    return (s->kind == FFN_ROUTED || s->kind == FFN_DENSE || s->kind == FFN_DENSE_AND_ROUTED) &&
+    return !s->router.on_input &&
+           (s->kind == FFN_ROUTED || s->kind == FFN_DENSE || s->kind == FFN_DENSE_AND_ROUTED) &&
            (!s->experts || s->width % step == 0) && (!s->shared || s->shared_width % step == 0);
 }
 
@@ -397,8 +399,8 @@ bool kernel_set_fuses(const struct device *d, int layer)
     const struct router_shape *r = &s->router;
 
     return !shape->norms.after && !shape->scaled && !shape->parallel && !r->expert_scales &&
-           s->kind == FFN_ROUTED && !s->shared && hp->residual_scale == 0.0f &&
-           s->used == hp->n_experts_used &&
+           !r->early && !r->on_input && s->kind == FFN_ROUTED && !s->shared &&
+           hp->residual_scale == 0.0f && s->used == hp->n_experts_used &&
            (r->kind == ROUTER_SPARSEMIXER || r->kind == ROUTER_SOFTMAX) && !r->choice_bias &&
            r->groups <= 1;
 }

@@ -319,7 +319,10 @@ void load_vectors(const struct binding *b, uint8_t *arena)
         float *out = (float *)(arena + v->to);
         int64_t each = v->step == 1 ? v->count : 1;
 
-        if (v->form == VECTOR_TURNED) {
+        if (!v->tensor) {
+            for (int64_t k = 0; k < v->count; k++)
+                out[k] = v->fill;
+        } else if (v->form == VECTOR_TURNED) {
             turn(v, out);
         } else if (v->tensor->packed) {
             unpack_vector(v, out);
