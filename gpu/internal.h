@@ -118,18 +118,24 @@ struct kv_place {
 #define KV_INTS(p) \
     (p)->first_page, (p)->chunks, (p)->page_step, (p)->layer_at, (p)->head_step, (p)->tokens
 
+/* Of a layer: the router (memory_routing), behind its experts the gate of the shared one; the
+ * biases of its scores and of its choice, NULL where it has none. */
+struct routing {
+    cl_mem router, score_bias, choice_bias;
+};
+
 struct block {
     enum block_state state;
     int n_parts, at;
     /* attention: q, k, v (m NULL: keys are the values), o; experts: gate (m NULL: the activation
      * has none), up, down */
     struct part part[PARTS];
-    cl_mem norm_w, norm_b;   /* attention norm; final norm for the head */
-    cl_mem after_w, after_b; /* of layers with a norm after attention */
-    cl_mem q_norm, k_norm;   /* attention blocks of layers with Q/K norms */
-    cl_mem sinks;            /* of layers that have them */
-    /* attention blocks: the weights for routing in that layer */
-    cl_mem expert_norm_w, expert_norm_b, router, score_bias;
+    cl_mem norm_w, norm_b;               /* attention norm; final norm for the head */
+    cl_mem after_w, after_b;             /* of layers with a norm after attention */
+    cl_mem q_norm, k_norm;               /* attention blocks of layers with Q/K norms */
+    cl_mem sinks;                        /* of layers that have them */
+    cl_mem expert_norm_w, expert_norm_b; /* attention blocks, and what the layer's choice takes */
+    struct routing routing;
     /* KV cache of the layer, per session: device.kv_room entries; NULL where it is the CPU's */
     cl_mem *kv;
     size_t weight_bytes, kv_bytes;
@@ -387,8 +393,9 @@ int memory_buffer(struct device *d, size_t bytes, cl_mem *out, const char *what,
 /* blocking, small */
 int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, struct error *e);
 void memory_release(cl_mem *mem);
-/* transposed and padded */
-int memory_router(struct device *d, cl_mem *out, int layer, struct error *e);
+/* *out all NULL before; a layer without a router: all NULL */
+int memory_routing(struct device *d, int layer, struct routing *out, struct error *e);
+void memory_routing_release(struct routing *r);
 /* bytes of the buffers for one streamed expert: of matrix k, of its bias */
 void memory_swap_bytes(const struct device *d, uint64_t matrix[3], uint64_t bias[3]);
 int memory_kv_values(const struct device *d, int layer); /* values of one token's K, or V */
@@ -426,6 +433,8 @@ void expert_swap_prefetch(struct device *d, int layer, const int *experts, int n
 /* joined_experts.c: joins the layer's experts if they are not; NULL: they stay apart. leave:
  * expert `leaving` is about to be released. close: all of them are. */
 const struct joined_experts *joined_experts(struct device *d, int layer);
+/* Whether the layer's shared expert is like its routed ones: one of a bank, behind them. */
+bool joined_shared(const struct device *d, int layer);
 void joined_experts_leave(struct device *d, int layer, int leaving);
 void joined_experts_close(struct device *d, int layer);
 
@@ -537,10 +546,9 @@ int jobs_down(struct device *d, const struct expert_bank *bank, int first, int e
 int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
                       int first, int end, int many, struct error *e);
 /* Rows of h through a layer's router: choices and weights to place `base` of all_chosen and
- * all_weights; score_bias: NULL, or the scores'; tiles: the tiles and entries of a single row, too.
- */
-int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_mem score_bias,
-               int rows, int base, bool tiles, struct error *e);
+ * all_weights; tiles: the tiles and entries of a single row, too. */
+int jobs_route(struct device *d, int layer, const struct routing *r, int rows, int base, bool tiles,
+               struct error *e);
 /* Arguments of the norm's kernel: a work-group of row_items a row. */
 int jobs_norm_args(struct device *d, const struct norms_shape *s, const struct norm_rows *n,
                    struct error *e);
@@ -553,8 +561,8 @@ struct rms_rows {
 int jobs_rms(struct device *d, const struct rms_rows *a, const struct rms_rows *b, float eps,
              struct error *e);
 /* Both for one row in one launch, d->token_route. */
-int jobs_token_route(struct device *d, const struct layer_shape *s, const struct norm_rows *n,
-                     cl_mem router, cl_mem score_bias, int base, bool tiles, struct error *e);
+int jobs_token_route(struct device *d, int layer, const struct norm_rows *n,
+                     const struct routing *r, int base, bool tiles, struct error *e);
 /* Rotation, cache, attention and merge for one token at position `token`, row `row` of q, k and v,
  * to that row of heads_out, in one launch (kernel_set_token_attends). */
 struct token_place {

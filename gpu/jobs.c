@@ -801,7 +801,7 @@ static int layer_experts_by_host(struct device *d, int layer, int rows, int base
 
     if (!chosen)
         return ERR_DEVICE;
-    for (int x = 0; x < hp->n_experts; x++) {
+    for (int x = 0; x < hp->n_experts; x++) { /* the shared one, too */
         int first = n;
 
         for (int i = 0; i < entries; i++)
@@ -822,44 +822,87 @@ static int layer_experts_by_host(struct device *d, int layer, int rows, int base
     return run_groups(d, &j, false, e);
 }
 
+/* Experts that one launch can compute, and their rows: choices of experts `from` on, n of them; of
+ * a single row slots first .. end - 1. */
+struct layer_bank {
+    struct expert_bank bank;
+    int from, n, first, end;
+};
+
+/* Experts `from` on, n of them; joined: all of them are. */
+static int take_bank(struct device *d, int layer, int from, int n,
+                     const struct joined_experts *joined, struct layer_bank *out, struct error *e)
+{
+    out->bank = (struct expert_bank){.n = 0, .joined = joined};
+    out->from = from;
+    out->n = n;
+    for (int x = from; x < from + n; x++) {
+        struct block *b = resident(d, BLOCK_EXPERT, layer, x, e);
+
+        if (!b)
+            return ERR_DEVICE;
+        if (!joined || x == from)
+            out->bank.at[out->bank.n++] = b;
+    }
+    return 0;
+}
+
+/* Their rows are grouped (more than one) or follow from the choice; the outputs go to out. */
+static int run_bank(struct device *d, int layer, const struct layer_bank *b, int rows, int base,
+                    struct error *e)
+{
+    int used = d->base.config.model->hp.n_experts_used, many = rows > 1,
+        entries = rows * (b->end - b->first),
+        tile = kernel_set_tile(d, b->bank.at[0]->part[1].m->type, many),
+        n_tiles = entries / tile + (b->n < entries ? b->n : entries);
+    size_t items = (size_t)d->row_items;
+
+    if (!many)
+        return jobs_expert_tiles(d, &shape_of(d, layer)->ffn, &b->bank, b->first, b->end, 0, e);
+    if (launch_args(d, d->core[CORE_GROUP], 0, e, "mmmiiiiiii", d->all_chosen, d->tiles, d->entries,
+                    rows, used, b->from, b->n, base, tile, n_tiles) < 0 ||
+        launch_core(d, CORE_GROUP, "group_rows", items, 1, 1, items, e) < 0)
+        return ERR_DEVICE;
+    return jobs_expert_tiles(d, &shape_of(d, layer)->ffn, &b->bank, 0, n_tiles, 1, e);
+}
+
+/* Experts that a bank of the layer's routed ones has. */
+static int banked(const struct device *d, int layer)
+{
+    return shape_of(d, layer)->ffn.experts + joined_shared(d, layer);
+}
+
 /* The same without a word from the host: the experts are joined or at most sixteen, and the device
  * groups its rows itself. next: the attention block of the next layer, whose norm may come with it;
  * NULL: there is none. left: said there if it is more than the outputs. */
 static int layer_experts(struct device *d, int layer, const struct joined_experts *joined, int rows,
                          int base, const struct block *next, struct between *left, struct error *e)
 {
-    const struct hparams *hp = &d->base.config.model->hp;
-    enum dtype type = d->base.config.model->layers[layer].experts[0].up.type;
-    int experts = shape_of(d, layer)->ffn.experts, used = hp->n_experts_used, many = rows > 1,
-        entries = rows * used, tile = kernel_set_tile(d, type, many);
-    size_t items = (size_t)d->row_items;
-    int n_tiles = many ? entries / tile + (experts < entries ? experts : entries) : used;
-    struct expert_bank bank = {.n = 0, .joined = joined};
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    int used = d->base.config.model->hp.n_experts_used, n = banked(d, layer);
+    bool apart = s->shared && n == s->experts;
+    struct layer_bank routed = {.first = 0, .end = apart ? s->used : used},
+                      shared = {.first = s->used, .end = used};
 
-    for (int x = 0; x < experts; x++) {
-        struct block *b = resident(d, BLOCK_EXPERT, layer, x, e);
-
-        if (!b)
-            return ERR_DEVICE;
-        if (!joined || x == 0)
-            bank.at[bank.n++] = b;
-    }
-    if (many && (launch_args(d, d->core[CORE_GROUP], 0, e, "mmmiiiiii", d->all_chosen, d->tiles,
-                             d->entries, rows, used, experts, base, tile, n_tiles) < 0 ||
-                 launch_core(d, CORE_GROUP, "group_rows", items, 1, 1, items, e) < 0))
+    if (take_bank(d, layer, 0, n, joined, &routed, e) < 0)
         return ERR_DEVICE;
-    if (many || !kernel_set_token_downs(d, bank.at[0]->part[2].m))
-        return jobs_expert_tiles(d, &shape_of(d, layer)->ffn, &bank, 0, n_tiles, many, e);
+    if (apart)
+        return take_bank(d, layer, s->experts, 1, NULL, &shared, e) < 0 ||
+                       run_bank(d, layer, &routed, rows, base, e) < 0
+                   ? ERR_DEVICE
+                   : run_bank(d, layer, &shared, rows, base, e);
+    if (rows > 1 || !kernel_set_token_downs(d, routed.bank.at[0]->part[2].m))
+        return run_bank(d, layer, &routed, rows, base, e);
 
-    struct norm_rows n = {d->x, next ? next->norm_w : NULL, next ? next->norm_b : NULL, d->h,
-                          .rows = 1};
+    struct norm_rows rows_next = {d->x, next ? next->norm_w : NULL, next ? next->norm_b : NULL,
+                                  d->h, .rows = 1};
 
     *left = (struct between){-1, next != NULL};
-    return jobs_gate_up(d, &shape_of(d, layer)->ffn, &bank, 0, n_tiles, 0, e) < 0
+    return jobs_gate_up(d, s, &routed.bank, 0, used, 0, e) < 0
                ? ERR_DEVICE
-               : jobs_token_down(d, &bank, used, base,
-                                 &shape_of(d, next ? layer + 1 : layer)->norms, next ? &n : NULL,
-                                 e);
+               : jobs_token_down(d, &routed.bank, used, base,
+                                 &shape_of(d, next ? layer + 1 : layer)->norms,
+                                 next ? &rows_next : NULL, e);
 }
 
 static bool alike(struct device *d, int layer)
@@ -874,10 +917,25 @@ static bool alike(struct device *d, int layer)
     return true;
 }
 
-static int route_flags(const struct router_shape *r, cl_mem score_bias, bool tiles)
+/* As in routing.cl. */
+static int route_flags(const struct device *d, int layer, const struct routing *w, bool tiles)
 {
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    const struct router_shape *r = &s->router;
+
     return (tiles ? 1 : 0) | (r->kind == ROUTER_SOFTMAX ? 2 : 0) | (r->normalised ? 4 : 0) |
-           (score_bias ? 8 : 0);
+           (w->score_bias ? 8 : 0) | (r->kind == ROUTER_SIGMOID ? 16 : 0) |
+           (w->choice_bias ? 32 : 0) | (s->shared ? 64 : 0) |
+           (s->shared && s->shared_gate == SHARED_SIGMOID ? 128 : 0) |
+           (s->shared && !joined_shared(d, layer) ? 256 : 0);
+}
+
+/* Groups of the router: four for each sixteen scores, the shared expert's gate among them. */
+static size_t route_groups(const struct ffn_shape *s)
+{
+    int scores = s->experts + (s->shared && s->shared_gate == SHARED_SIGMOID);
+
+    return 4 * (up((size_t)scores, 16) / 16);
 }
 
 static double route_factor(const struct router_shape *r)
@@ -885,49 +943,54 @@ static double route_factor(const struct router_shape *r)
     return r->factor != 0.0f ? (double)r->factor : 1.0;
 }
 
-int jobs_route(struct device *d, const struct ffn_shape *s, cl_mem router, cl_mem score_bias,
-               int rows, int base, bool tiles, struct error *e)
+int jobs_route(struct device *d, int layer, const struct routing *w, int rows, int base, bool tiles,
+               struct error *e)
 {
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     const struct router_shape *r = &s->router;
-    size_t items = (size_t)d->route_items,
-           groups = d->wide ? 1 : 4 * (up((size_t)s->experts, 16) / 16);
+    size_t items = (size_t)d->route_items, groups = d->wide ? 1 : route_groups(s);
 
-    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmmiiiiiffi", d->h, router, score_bias,
-                    d->scores, d->arrivals, d->all_chosen, d->all_weights, d->tiles, d->entries,
-                    base, d->base.config.model->hp.hidden, s->experts, d->padded_experts, s->used,
-                    (double)r->jitter, route_factor(r), route_flags(r, score_bias, tiles)) < 0)
+    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmmmiiiiiffffi", d->h, w->router,
+                    w->score_bias, w->choice_bias, d->scores, d->arrivals, d->all_chosen,
+                    d->all_weights, d->tiles, d->entries, base, d->base.config.model->hp.hidden,
+                    s->experts, d->padded_experts, s->used, (double)r->jitter, (double)r->floor,
+                    route_factor(r), (double)shape_shared_factor(s),
+                    route_flags(d, layer, w, tiles)) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_ROUTE, "route", groups * items, (size_t)rows, 1, items, e);
 }
 
-int jobs_token_route(struct device *d, const struct layer_shape *s, const struct norm_rows *n,
-                     cl_mem router, cl_mem score_bias, int base, bool tiles, struct error *e)
+int jobs_token_route(struct device *d, int layer, const struct norm_rows *n,
+                     const struct routing *w, int base, bool tiles, struct error *e)
 {
-    size_t items = (size_t)d->route_items, groups = 4 * (up((size_t)s->ffn.experts, 16) / 16) + 4;
+    const struct norms_shape *norms = &shape_of(d, layer)->norms;
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    const struct router_shape *r = &s->router;
+    size_t items = (size_t)d->route_items, groups = route_groups(s) + 4;
     int hidden = d->base.config.model->hp.hidden;
 
-    if (launch_args(d, d->core[CORE_TOKEN_ROUTE], 0, e, "mmmmmmmmmmmmmmmffiiiiiiffi", n->x, n->w,
-                    n->b, n->h, d->hq.q, d->hq.d, d->hq.s, router, score_bias, d->scores,
-                    d->arrivals, d->all_chosen, d->all_weights, d->tiles, d->entries,
-                    (double)(1.0f / (float)hidden), (double)s->norms.eps, norm_flags(&s->norms, n),
-                    base, hidden, s->ffn.experts, d->padded_experts, s->ffn.used,
-                    (double)s->ffn.router.jitter, route_factor(&s->ffn.router),
-                    route_flags(&s->ffn.router, score_bias, tiles)) < 0)
+    if (launch_args(d, d->core[CORE_TOKEN_ROUTE], 0, e, "mmmmmmmmmmmmmmmmffiiiiiiffffi", n->x, n->w,
+                    n->b, n->h, d->hq.q, d->hq.d, d->hq.s, w->router, w->score_bias, w->choice_bias,
+                    d->scores, d->arrivals, d->all_chosen, d->all_weights, d->tiles, d->entries,
+                    (double)(1.0f / (float)hidden), (double)norms->eps, norm_flags(norms, n), base,
+                    hidden, s->experts, d->padded_experts, s->used, (double)r->jitter,
+                    (double)r->floor, route_factor(r), (double)shape_shared_factor(s),
+                    route_flags(d, layer, w, tiles)) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_TOKEN_ROUTE, "token_route", groups * items, 1, 1, items, e);
 }
 
 /* The norm before the experts, and which they are. */
-static int norm_and_route(struct device *d, const struct layer_shape *s, const struct block *a,
-                          int rows, int base, bool tiles, struct error *e)
+static int norm_and_route(struct device *d, int layer, const struct block *a, int rows, int base,
+                          bool tiles, struct error *e)
 {
     struct norm_rows n = {d->x, a->expert_norm_w, a->expert_norm_b, d->h, .rows = rows};
 
     if (rows == 1 && d->token_route)
-        return jobs_token_route(d, s, &n, a->router, a->score_bias, base, tiles, e);
-    return norm_rows(d, &s->norms, n, e) < 0
+        return jobs_token_route(d, layer, &n, &a->routing, base, tiles, e);
+    return norm_rows(d, &shape_of(d, layer)->norms, n, e) < 0
                ? ERR_DEVICE
-               : jobs_route(d, &s->ffn, a->router, a->score_bias, rows, base, tiles, e);
+               : jobs_route(d, layer, &a->routing, rows, base, tiles, e);
 }
 
 /* The block whose norm follows a layer of a job that ends before layer `last`, if one kernel may do
@@ -952,13 +1015,13 @@ static int whole_layer(struct device *d, int layer, int last, const struct spans
     enum dtype type = d->base.config.model->layers[layer].experts[0].up.type;
     int used = hp->n_experts_used, rows = spans->rows;
     struct between from = *left;
-    const struct joined_experts *joined = s->ffn.experts > BANK ? joined_experts(d, layer) : NULL;
-    bool by_host = !alike(d, layer) || (s->ffn.experts > BANK && !joined) ||
+    const struct joined_experts *joined = banked(d, layer) > BANK ? joined_experts(d, layer) : NULL;
+    bool by_host = !alike(d, layer) || (banked(d, layer) > BANK && !joined) ||
                    blas_wants(d, type, rows * used / s->ffn.experts + 1);
 
     *left = (struct between){base, false};
     if (!a || attention_block(d, a, layer, spans, &from, d->x, true, e) < 0 ||
-        norm_and_route(d, s, a, rows, base, rows == 1 && !by_host, e) < 0)
+        norm_and_route(d, layer, a, rows, base, rows == 1 && !by_host, e) < 0)
         return ERR_DEVICE;
     return by_host
                ? layer_experts_by_host(d, layer, rows, base, e)

@@ -389,8 +389,8 @@ bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, en
     return kernel_set_supports(d, kind, type);
 }
 
-/* The routers in routing.cl, with at most as many experts per token as the list of choices holds;
- * layers with others run as single jobs, routed by the host. */
+/* The routers in routing.cl, with as many experts per token as the list of choices holds; layers
+ * with others run as single jobs, routed by the host. */
 bool kernel_set_fuses(const struct device *d, int layer)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -399,10 +399,8 @@ bool kernel_set_fuses(const struct device *d, int layer)
     const struct router_shape *r = &s->router;
 
     return !shape->norms.after && !shape->scaled && !shape->parallel && !r->expert_scales &&
-           !r->early && !r->on_input && s->kind == FFN_ROUTED && !s->shared &&
-           hp->residual_scale == 0.0f && s->used == hp->n_experts_used &&
-           (r->kind == ROUTER_SPARSEMIXER || r->kind == ROUTER_SOFTMAX) && !r->choice_bias &&
-           r->groups <= 1;
+           !r->early && !r->on_input && s->kind == FFN_ROUTED && hp->residual_scale == 0.0f &&
+           shape_used(shape) == hp->n_experts_used && r->groups <= 1;
 }
 
 int kernel_set_build(struct device *d, struct error *e)

@@ -339,9 +339,9 @@ static size_t block_weight_bytes(const struct device *d, struct block_id id)
 
     if (b.router)
         b.router = (size_t)m->hp.hidden * (size_t)d->padded_experts * 4 +
-                   (m->layers[id.layer].score_bias
-                        ? (size_t)hparams_layer(&m->hp, id.layer)->ffn.experts * 4
-                        : 0);
+                   ((m->layers[id.layer].score_bias != NULL) +
+                    (m->layers[id.layer].router_bias != NULL)) *
+                       (size_t)hparams_layer(&m->hp, id.layer)->ffn.experts * 4;
     return b.matrices + b.biases + b.norms + b.router;
 }
 
@@ -506,10 +506,9 @@ static void block_release(struct device *d, struct block *b)
     memory_release(&b->q_norm);
     memory_release(&b->k_norm);
     memory_release(&b->sinks);
-    memory_release(&b->score_bias);
     memory_release(&b->expert_norm_w);
     memory_release(&b->expert_norm_b);
-    memory_release(&b->router);
+    memory_routing_release(&b->routing);
     for (int i = 0; b->kv && i < d->kv_room; i++)
         memory_release(&b->kv[i]);
     mem_free(b->kv);
@@ -538,25 +537,51 @@ static int small(struct device *d, cl_mem *out, const float *data, size_t n, str
     return memory_upload(d, *out, data, n * 4, e);
 }
 
-/* The router as (column, padded experts) where WIDE, else as (column / 4, padded experts, 4):
- * neighbouring work-items read neighbouring experts either way, and a GPU's four columns a load. */
-int memory_router(struct device *d, cl_mem *out, int layer, struct error *e)
+/* The router, and behind it the shared expert's gate, as (column, padded experts) where WIDE, else
+ * as (column / 4, padded experts, 4): neighbouring work-items read neighbouring experts either way,
+ * and a GPU's four columns a load. */
+static int put_router(struct device *d, int layer, cl_mem *out, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
-    const float *router = d->base.config.model->layers[layer].router;
+    const struct layer_weights *l = &d->base.config.model->layers[layer];
+    int experts = hparams_layer(hp, layer)->ffn.experts, rc, fours = d->wide ? 1 : 4;
     size_t n = (size_t)hp->hidden * (size_t)d->padded_experts;
     float *t = mem_alloc(n, sizeof *t);
-    int rc, fours = d->wide ? 1 : 4;
 
     if (!t)
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for a router");
-    for (int x = 0; x < hparams_layer(hp, layer)->ffn.experts; x++)
+    for (int x = 0; x < experts + (l->shared_router != NULL); x++) {
+        const float *row = x < experts ? l->router + (size_t)x * (size_t)hp->hidden
+                                       : l->shared_router;
+
         for (int c = 0; c < hp->hidden; c++)
             t[(size_t)(c / fours * d->padded_experts + x) * (size_t)fours + (size_t)(c % fours)] =
-                router[(size_t)x * (size_t)hp->hidden + (size_t)c];
+                row[c];
+    }
     rc = small(d, out, t, n, e);
     mem_free(t);
     return rc;
+}
+
+int memory_routing(struct device *d, int layer, struct routing *out, struct error *e)
+{
+    const struct model *m = d->base.config.model;
+    const struct layer_weights *l = &m->layers[layer];
+    size_t experts = (size_t)hparams_layer(&m->hp, layer)->ffn.experts;
+
+    if (!l->router)
+        return 0;
+    return small(d, &out->score_bias, l->score_bias, experts, e) < 0 ||
+                   small(d, &out->choice_bias, l->router_bias, experts, e) < 0
+               ? ERR_DEVICE
+               : put_router(d, layer, &out->router, e);
+}
+
+void memory_routing_release(struct routing *r)
+{
+    memory_release(&r->router);
+    memory_release(&r->score_bias);
+    memory_release(&r->choice_bias);
 }
 
 /* Whether host memory can be used in place: only if the driver will not copy it silently. */
@@ -616,9 +641,7 @@ static int layer_begin(struct device *d, struct block *b, int layer, struct erro
         small(d, &b->q_norm, l->q_norm, model_qk_norm_values(m, layer, true), e) < 0 ||
         small(d, &b->k_norm, l->k_norm, model_qk_norm_values(m, layer, false), e) < 0 ||
         small(d, &b->sinks, l->sinks, (size_t)hparams_layer(&m->hp, layer)->mixer.heads, e) < 0 ||
-        small(d, &b->score_bias, l->score_bias, (size_t)hparams_layer(&m->hp, layer)->ffn.experts,
-              e) < 0 ||
-        (l->router && memory_router(d, &b->router, layer, e) < 0))
+        memory_routing(d, layer, &b->routing, e) < 0)
         return ERR_DEVICE;
     if (!(b->kv = mem_alloc((size_t)d->kv_room, sizeof *b->kv)))
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the table of sessions");

@@ -145,20 +145,18 @@ static int no_memory(struct selftest *b)
 
 /* Runs the kernel's routing of rows h; right: equal to the reference's. scores: one row, the
  * reference's. */
-static int run_route(struct route_test *t, const float *h, cl_mem *router, cl_mem *score_bias,
-                     float *scores, bool *right)
+static int run_route(struct route_test *t, const float *h, struct routing *routing, float *scores,
+                     bool *right)
 {
     struct selftest *b = t->b;
     struct device *d = b->d;
     int n = t->hp->hidden, experts[ROUTE_MOST];
     float weights[ROUTE_MOST];
 
-    if (memory_router(d, router, t->layer, b->e) < 0 ||
-        upload(b, d->base.config.model->layers[t->layer].score_bias, (size_t)t->ffn->experts,
-               score_bias) < 0 ||
+    if (memory_routing(d, t->layer, routing, b->e) < 0 ||
         selftest_put(b, d->h, h, (size_t)(t->rows * n) * 4) < 0 || job_begin(d, b->e) < 0 ||
-        jobs_route(d, t->ffn, *router, *score_bias, t->rows, 0, false, b->e) < 0 ||
-        job_end(d, b->e) < 0 || job_harvest(d, b->e) < 0 ||
+        jobs_route(d, t->layer, routing, t->rows, 0, false, b->e) < 0 || job_end(d, b->e) < 0 ||
+        job_harvest(d, b->e) < 0 ||
         selftest_get(b, d->all_chosen, 0, experts, (size_t)t->count * 4) < 0 ||
         selftest_get(b, d->all_weights, 0, weights, (size_t)t->count * 4) < 0)
         return ERR_DEVICE;
@@ -174,22 +172,21 @@ static int test_route(struct route_test *t)
 {
     float *h = selftest_randoms(t->b, (size_t)(t->rows * t->hp->hidden), 1.0f),
           *scores = mem_alloc((size_t)t->hp->n_experts, sizeof *scores);
-    cl_mem router = NULL, score_bias = NULL;
+    struct routing routing = {0};
     bool right = false;
-    int rc = h && scores ? run_route(t, h, &router, &score_bias, scores, &right) : no_memory(t->b);
+    int rc = h && scores ? run_route(t, h, &routing, scores, &right) : no_memory(t->b);
 
     if (rc == 0 && !right)
         selftest_wrong(t->b, "route");
-    memory_release(&router);
-    memory_release(&score_bias);
+    memory_routing_release(&routing);
     mem_free(h);
     mem_free(scores);
     return rc;
 }
 
 /* The same, row by row by token_route, of rows x with the layer's norm; n: values of a row. */
-static int run_token_route(struct route_test *t, float *x, struct norm_rows *w, cl_mem router,
-                           cl_mem score_bias, float *h, float *scores, bool *right)
+static int run_token_route(struct route_test *t, float *x, struct norm_rows *w,
+                           const struct routing *routing, float *h, float *scores, bool *right)
 {
     struct selftest *b = t->b;
     struct device *d = b->d;
@@ -204,8 +201,8 @@ static int run_token_route(struct route_test *t, float *x, struct norm_rows *w, 
     w->rows = 1;
     for (int r = 0; r < t->rows; r++, x += n) {
         if (selftest_put(b, d->x, x, bytes) < 0 || job_begin(d, b->e) < 0 ||
-            jobs_token_route(d, s, w, router, score_bias, 0, true, b->e) < 0 ||
-            job_end(d, b->e) < 0 || job_harvest(d, b->e) < 0 ||
+            jobs_token_route(d, t->layer, w, routing, 0, true, b->e) < 0 || job_end(d, b->e) < 0 ||
+            job_harvest(d, b->e) < 0 ||
             selftest_get(b, d->all_chosen, 0, experts, (size_t)t->used * 4) < 0 ||
             selftest_get(b, d->all_weights, 0, weights, (size_t)t->used * 4) < 0 ||
             selftest_get(b, d->h, 0, h, bytes) < 0 ||
@@ -223,7 +220,7 @@ static int run_token_route(struct route_test *t, float *x, struct norm_rows *w, 
 struct route_forms {
     struct route_test *t;
     struct norm_rows w;
-    cl_mem router, score_bias;
+    const struct routing *routing;
 };
 
 /* Norm and routing of a row: joined, or as two kernels. */
@@ -236,11 +233,11 @@ static int run_route_form(void *ctx, bool joined)
     size_t items = (size_t)d->row_items;
 
     if (joined)
-        return jobs_token_route(d, s, &f->w, f->router, f->score_bias, 0, true, b->e);
+        return jobs_token_route(d, f->t->layer, &f->w, f->routing, 0, true, b->e);
     if (jobs_norm_args(d, &s->norms, &f->w, b->e) < 0 ||
         selftest_core(b, CORE_NORM, "norm", items, 1, 1, items) < 0)
         return ERR_DEVICE;
-    return jobs_route(d, &s->ffn, f->router, f->score_bias, 1, 0, true, b->e);
+    return jobs_route(d, f->t->layer, f->routing, 1, 0, true, b->e);
 }
 
 static int test_token_route(struct route_test *t)
@@ -250,25 +247,23 @@ static int test_token_route(struct route_test *t)
     size_t n = (size_t)t->hp->hidden;
     float *x = selftest_randoms(t->b, (size_t)t->rows * n, 3.0f), *h = mem_alloc(n, sizeof *h),
           *scores = mem_alloc((size_t)t->hp->n_experts, sizeof *scores);
-    cl_mem router = NULL, score_bias = NULL;
+    struct routing routing = {0};
     struct norm_rows w = {0};
     bool right = true;
     int rc = x && h && scores ? 0 : no_memory(t->b);
 
-    if (rc == 0 && (memory_router(d, &router, t->layer, t->b->e) < 0 ||
-                    upload(t->b, l->score_bias, (size_t)t->ffn->experts, &score_bias) < 0 ||
+    if (rc == 0 && (memory_routing(d, t->layer, &routing, t->b->e) < 0 ||
                     upload(t->b, l->expert_norm.weight, n, &w.w) < 0 ||
                     upload(t->b, l->expert_norm.bias, n, &w.b) < 0))
         rc = ERR_DEVICE;
     if (rc == 0)
-        rc = run_token_route(t, x, &w, router, score_bias, h, scores, &right);
+        rc = run_token_route(t, x, &w, &routing, h, scores, &right);
     if (rc == 0 && !right)
         selftest_wrong(t->b, "token_route");
     else if (rc == 0)
         rc = selftest_compare(t->b, "token_route", run_route_form,
-                              &(struct route_forms){t, w, router, score_bias});
-    memory_release(&router);
-    memory_release(&score_bias);
+                              &(struct route_forms){t, w, &routing});
+    memory_routing_release(&routing);
     memory_release(&w.w);
     memory_release(&w.b);
     mem_free(x);
@@ -303,8 +298,9 @@ static int test_group(struct route_test *t)
         tiles[4 * (ROUTE_MOST + 1)], entries[2 * ROUTE_MOST];
 
     if (selftest_put(b, d->all_chosen, t->want, (size_t)t->count * 4) < 0 ||
-        launch_args(d, d->core[CORE_GROUP], 0, b->e, "mmmiiiiii", d->all_chosen, d->tiles,
-                    d->entries, t->rows, t->used, t->ffn->experts, 0, TILE, n_tiles) < 0 ||
+        launch_args(d, d->core[CORE_GROUP], 0, b->e, "mmmiiiiiii", d->all_chosen, d->tiles,
+                    d->entries, t->rows, t->used, 0, t->ffn->experts + t->ffn->shared, 0, TILE,
+                    n_tiles) < 0 ||
         selftest_core(b, CORE_GROUP, "group_rows", (size_t)d->row_items, 1, 1,
                       (size_t)d->row_items) < 0 ||
         selftest_get(b, d->tiles, 0, tiles, (size_t)n_tiles * 16) < 0 ||

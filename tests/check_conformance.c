@@ -159,7 +159,7 @@ static const struct {
        .ffn = {.experts = 6, .used = 3, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
        .norms = {RMS}}}},
     {"like qwen2_moe: a shared expert of another width",
-     false,
+     true,
      {{.mixer = {MIXER, .bias = true},
        .ffn = {.experts = 5,
                .used = 2,
@@ -168,6 +168,38 @@ static const struct {
                .shared_width = 512,
                .shared_gate = SHARED_SIGMOID,
                .router = {.kind = ROUTER_SOFTMAX}},
+       .norms = {RMS}}}},
+    {"like glm4_moe",
+     true,
+     {{.mixer = {MIXER, .qk_norm = QK_NORM_HEAD},
+       .ffn = {.experts = 20,
+               .used = 3,
+               .shared = 1,
+               .width = 256,
+               .shared_width = 256,
+               .router = {.kind = ROUTER_SIGMOID,
+                          .normalised = true,
+                          .factor = 1.5f,
+                          .choice_bias = true}},
+       .norms = {RMS}}}},
+    {"like lfm2_moe's layers with attention: a sum with a floor",
+     true,
+     {{.mixer = {MIXER, .qk_norm = QK_NORM_HEAD},
+       .ffn = {.experts = 6,
+               .used = 3,
+               .width = 256,
+               .router = {.kind = ROUTER_SIGMOID, .normalised = true, .floor = 1e-3f}},
+       .norms = {RMS}}}},
+    {"like ernie4_5_moe: a bias of the choice behind softmax, a factor of the shared expert",
+     true,
+     {{.mixer = {MIXER, .rope = ROPE_PAIRS},
+       .ffn = {.experts = 16,
+               .used = 2,
+               .shared = 1,
+               .width = 256,
+               .shared_width = 512,
+               .shared_factor = 0.5f,
+               .router = {.kind = ROUTER_SOFTMAX, .normalised = true, .choice_bias = true}},
        .norms = {RMS}}}},
     {"like glm4_moe, residuals scaled as granitemoe's",
      false,
@@ -446,7 +478,7 @@ static struct tiny_shape of_kind(int i, struct layer_shape layers[3])
     for (int l = 0; l < 3; l++)
         layers[l] = layer_kinds[i].shape[layer_kinds[i].shape[1].mixer.heads ? l : 0];
     s.layers = 3;
-    s.residual_scale = i == 4 ? 0.22f : 0.0f;
+    s.residual_scale = strstr(layer_kinds[i].name, "residuals scaled") ? 0.22f : 0.0f;
     s.embedding_width = i == KINDS - 1 ? 256 : 0;
     s.rope_dims = 64;
     s.shapes = layers;

@@ -34,7 +34,7 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "granite_swa",     "minimax_m2",     "hy_v3",
                                       "mistral",         "mistral3",       "cohere2_moe",
                                       "kimi_linear",     "hunyuan_v1_moe", "mistral4",
-                                      "gemma4_e"};
+                                      "gemma4_e",        "granite",        "qwen3_5"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {
@@ -109,8 +109,9 @@ static void compare_logits(struct engine *g, const char *golden_path, const char
     ck_assert_msg(golden_open_logits(&golden, golden_path, logits, why, sizeof why) == 0, "%s",
                   why);
     ck_assert_msg(golden_compare(g, &golden, &r, &e) == 0, "%s", e.text);
-    printf("%s, %s: whole %.3g chunks %.3g steps %.3g stream %.3g states %.3g\n", golden_path,
-           cpu_kernels_name(), r.whole, r.chunked, r.stepped, r.hidden, r.states);
+    printf("%s: %s, %s: whole %.3g chunks %.3g steps %.3g stream %.3g states %.3g\n",
+           engine_info(g)->model->family, golden_path, cpu_kernels_name(), r.whole, r.chunked,
+           r.stepped, r.hidden, r.states);
     ck_assert_msg(r.whole <= most, "%s: whole prompt: %g", golden_path, r.whole);
     ck_assert_msg(r.chunked <= most, "%s: chunks: %g", golden_path, r.chunked);
     ck_assert_msg(r.stepped <= most, "%s: steps: %g", golden_path, r.stepped);

@@ -571,28 +571,31 @@ START_TEST(test_float_types)
 }
 END_TEST
 
-/* More experts than one launch binds, and a head of eight. */
-/* More than one launch can have bound, in memory of the device's own: they are joined there. */
+/* More experts than one launch can have bound, in memory that is the host's and of the device's
+ * own: they are joined there. And a head of eight. */
 START_TEST(test_many_experts)
 {
-    struct opencl_tuning t = {.shape = shapes[_i], .copy = true};
     struct tiny_shape s = base_shape;
 
-    if (!have_device(shapes[_i]))
-        return;
-    opencl_tune(&t);
     s.experts = 37;
     s.layers = 1;
     s.head_dim = 16;
-    check_against_cpu(s, KV_F16, TOKENS, 0);
+    for (int copy = 0; copy < 2; copy++) {
+        struct opencl_tuning t = {.shape = shapes[_i], .copy = copy};
+
+        if (!have_device(shapes[_i]))
+            return;
+        opencl_tune(&t);
+        check_against_cpu(s, KV_F16, TOKENS, 0);
+    }
 }
 END_TEST
 
 /* One token through a joined layer: nothing goes to the device but its row. */
 static void run_joined(struct device *d, const float *x, float *z)
 {
-    int experts[2];
-    float weights[2];
+    int experts[3];
+    float weights[3];
     struct layers_job run = {.last = 1, .rows = 1, .x = z, .experts = experts, .weights = weights};
     struct device_stats before, after;
     struct error e;
@@ -605,10 +608,21 @@ static void run_joined(struct device *d, const float *x, float *z)
     ck_assert_uint_eq(after.uploaded_bytes - before.uploaded_bytes, 64 * 4);
 }
 
-/* Joined experts: one leaves and comes back, all leave. */
+/* Joined experts, in the device's own memory and in the host's, and with a shared one that is like
+ * them: one leaves and comes back, all leave. */
 START_TEST(test_joined_experts)
 {
-    struct opencl_tuning tuning = {.shape = 1, .copy = true, .tile = 4};
+    static const struct layer_shape shared = {
+        .mixer = {.heads = 4, .kv_heads = 2, .key_dim = 32, .rope_dims = 32},
+        .ffn = {.experts = 37,
+                .used = 2,
+                .width = 96,
+                .shared = 1,
+                .shared_width = 96,
+                .shared_gate = SHARED_SIGMOID,
+                .router = {.kind = ROUTER_SIGMOID, .normalised = true, .choice_bias = true}},
+        .norms = {.kind = NORM_RMS, .before = true, .eps = 1e-5f}};
+    struct opencl_tuning tuning = {.shape = 1, .copy = _i % 2 == 0, .tile = 4};
     struct setup set = {base_shape, KV_F16, 8, 0};
     struct device_stats stats, first;
     struct tiny_model *t;
@@ -623,6 +637,8 @@ START_TEST(test_joined_experts)
         return;
     set.shape.layers = 1;
     set.shape.experts = 37;
+    set.shape.shapes = _i < 2 ? NULL : &shared;
+    set.shape.bias = _i < 2;
     t = tiny_model_new(&set.shape);
     c = config(t, &set);
     opencl_tune(&tuning);
@@ -647,7 +663,7 @@ START_TEST(test_joined_experts)
     opencl_device_ops.stats(d, &stats);
     ck_assert_uint_eq(stats.weight_bytes, first.weight_bytes);
     ck_assert_int_eq(stats.failures, 0);
-    for (int i = 0; i < 37; i++)
+    for (int i = 0; i < t->model.hp.n_experts; i++)
         opencl_device_ops.block_drop(d, (struct block_id){BLOCK_EXPERT, 0, i});
     opencl_device_ops.close(d);
     opencl_tune(NULL);
@@ -1319,7 +1335,7 @@ static Suite *suite(void)
     tcase_add_loop_test(c, test_shared_and_own_memory, 0, 2);
     tcase_add_loop_test(c, test_float_types, 0, 2);
     tcase_add_loop_test(c, test_many_experts, 0, 2);
-    tcase_add_test(c, test_joined_experts);
+    tcase_add_loop_test(c, test_joined_experts, 0, 4);
     tcase_add_loop_test(c, test_microbench, 0, 4);
 
     tcase_add_test(c, test_clblast);

@@ -54,14 +54,19 @@ void tiny_put_scale(enum dtype type, uint8_t *block, float d, float m)
     }
 }
 
-static void *keep(struct tiny_model *t, size_t bytes)
+static void *keep_aligned(struct tiny_model *t, size_t bytes, size_t align)
 {
-    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    void *p = aligned_alloc(align, (bytes + align - 1) / align * align);
 
     if (!p || t->n_blocks == 4096)
         abort();
     memset(p, 0, bytes);
     return t->blocks[t->n_blocks++] = p;
+}
+
+static void *keep(struct tiny_model *t, size_t bytes)
+{
+    return keep_aligned(t, bytes, 64);
 }
 
 static float *random_floats(struct tiny_model *t, size_t n, float scale, float offset,
@@ -148,6 +153,21 @@ static void random_norms(struct tiny_model *t, const struct layer_shape *shape, 
         w->scale = random_floats(t, 1, 0.2f, 0.8f, seed);
 }
 
+/* One matrix of every expert behind that of the one before, each in pages of its own, as a model's
+ * file is loaded. field: of expert_weights. */
+static void line_up(struct tiny_model *t, struct expert_weights *experts, int n, size_t field)
+{
+    const struct matrix *first = (const struct matrix *)((char *)experts + field);
+    size_t step = (first->bytes + 4095) / 4096 * 4096;
+    char *at = step ? keep_aligned(t, (size_t)n * step, 4096) : NULL;
+
+    for (int x = 0; x < n && at; x++) {
+        struct matrix *m = (struct matrix *)((char *)&experts[x] + field);
+
+        m->data = memcpy(at + (size_t)x * step, m->data, m->bytes);
+    }
+}
+
 static void random_experts(struct tiny_model *t, const struct tiny_shape *s,
                            const struct ffn_shape *f, struct layer_weights *w, unsigned *seed)
 {
@@ -173,6 +193,11 @@ static void random_experts(struct tiny_model *t, const struct tiny_shape *s,
             w->experts[e].gate = random_matrix(t, s, width, s->hidden, f->bias, seed);
         w->experts[e].up = random_matrix(t, s, width, s->hidden, f->bias, seed);
         w->experts[e].down = random_matrix(t, s, s->hidden, width, f->bias, seed);
+    }
+    if (f->experts) {
+        line_up(t, w->experts, f->experts, offsetof(struct expert_weights, gate));
+        line_up(t, w->experts, f->experts, offsetof(struct expert_weights, up));
+        line_up(t, w->experts, f->experts, offsetof(struct expert_weights, down));
     }
 }
 

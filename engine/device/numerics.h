@@ -109,15 +109,12 @@
 #define ENGINE_DEVICE_NUMERICS_H
 
 #include "engine/base/half.h"
+#include "engine/device/widths.h"
 #include "engine/model/shape.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-
-#define NUM_BLOCK 32  /* columns of an activation block */
-#define NUM_CHUNK 256 /* tokens of one partial sum of values */
-#define NUM_LANES 16  /* lanes of rule 4; tokens interleaved in the key cache */
 
 /* 1/x for normal x of either sign in 2^-120 .. 2^120: magic start, four Newton steps in fma (about
  * 1 ulp). */

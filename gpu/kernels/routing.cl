@@ -98,20 +98,62 @@ static inline float router_sum(const struct route_row *row, __global const float
 
 #endif
 
-#if WIDE
-/* The likeliest expert not chosen for an earlier slot. */
-static inline int best_left(__global const float *scores, int n_experts,
-                            __global const int *experts, int slot)
+/* How experts follow from scores, and what of a row a kernel leaves besides. */
+#define ROUTE_TILES 1 /* a single row, so the tiles of its experts are written here too */
+#define ROUTE_SOFTMAX 2
+#define ROUTE_NORMALISED 4 /* the chosen weights sum to 1 */
+#define ROUTE_SCORE_BIAS 8
+#define ROUTE_SIGMOID 16
+#define ROUTE_CHOICE_BIAS 32   /* of softmax or sigmoid: added for the choice alone */
+#define ROUTE_SHARED 64        /* a shared expert follows the chosen ones */
+#define ROUTE_SHARED_GATE 128  /* its weight is the sigmoid of the score behind the experts' */
+#define ROUTE_SHARED_APART 256 /* it has a launch of its own, where it is the only expert */
+#define ROUTE_WEIGHS (ROUTE_SOFTMAX | ROUTE_SIGMOID) /* else SparseMixer */
+
+/* What a row's choice takes besides the scores. */
+struct route_rule {
+    float jitter, floor, factor, shared;
+    int flags;
+};
+
+/* Scores of a row: of the experts, and of the shared one's gate. */
+static inline int route_scores(int n_experts, int flags)
 {
+    return n_experts + (flags & ROUTE_SHARED_GATE ? 1 : 0);
+}
+
+/* The slot behind the chosen ones; gate: the shared expert's score. */
+static inline void route_shared(__global int *experts, __global float *weights,
+                                __global int4 *tiles, __global int2 *entries, int used,
+                                int n_experts, const struct route_rule *rule, float gate)
+{
+    experts[used] = n_experts;
+    weights[used] = rule->flags & ROUTE_SHARED_GATE ? num_sigmoid1(gate) : rule->shared;
+    if (rule->flags & ROUTE_TILES) {
+        tiles[used] = (int4)(used, 1, rule->flags & ROUTE_SHARED_APART ? 0 : n_experts, 0);
+        entries[used] = (int2)(0, used);
+    }
+}
+
+#if WIDE
+/* The likeliest expert not chosen for an earlier slot; bias: of the choice, or the scores again
+ * where biased is false. */
+static inline int best_left(__global const float *scores, __global const float *bias, bool biased,
+                            int n_experts, __global const int *experts, int slot)
+{
+    float most = 0.0f;
     int best = -1;
 
     for (int e = 0; e < n_experts; e++) {
+        float score = biased ? scores[e] + bias[e] : scores[e];
         bool taken = false;
 
         for (int i = 0; i < slot; i++)
             taken = taken || experts[i] == e;
-        if (!taken && (best < 0 || scores[e] > scores[best]))
+        if (!taken && (best < 0 || score > most)) {
             best = e;
+            most = score;
+        }
     }
     return best;
 }
@@ -146,14 +188,15 @@ static inline void route_softmax(__local struct choice *c, int n_experts)
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-/* The likeliest expert not taken, the first of equals: of sixteen ranges, then of those. */
-static inline int route_best(__local struct choice *c, int n_experts)
+/* The expert not taken of the highest score, the first of equals: of sixteen ranges, then of those.
+ */
+static inline int route_best(__local struct choice *c, __local const float *score, int n_experts)
 {
     int lid = get_local_id(0), size = (n_experts + LANES - 1) / LANES, best = -1;
 
     if (lid < LANES) {
         for (int e = lid * size; e < min(n_experts, (lid + 1) * size); e++)
-            if (!c->taken[e] && (best < 0 || c->score[e] > c->score[best]))
+            if (!c->taken[e] && (best < 0 || score[e] > score[best]))
                 best = e;
         c->candidate[lid] = best;
     }
@@ -162,7 +205,7 @@ static inline int route_best(__local struct choice *c, int n_experts)
     for (int i = 0; i < LANES; i++) {
         int e = c->candidate[i];
 
-        if (e >= 0 && (best < 0 || c->score[e] > c->score[best]))
+        if (e >= 0 && (best < 0 || score[e] > score[best]))
             best = e;
     }
     return best;
@@ -196,79 +239,93 @@ static inline float route_weight(__local const struct choice *c, int n_experts)
  * group of a row chooses. */
 static inline void route_end(__global uint *sums, int quarter, int from, float sum,
                              __global uint *arrivals, __global const float *score_bias,
-                             __global int *experts, __global float *weights, __global int4 *tiles,
-                             __global int2 *entries, int n_experts, int padded, int used,
-                             float jitter, float factor, int flags, __local struct choice *c,
-                             __local int *last)
+                             __global const float *choice_bias, __global int *experts,
+                             __global float *weights, __global int4 *tiles, __global int2 *entries,
+                             int n_experts, int padded, int used, const struct route_rule *rule,
+                             __local struct choice *c, __local int *last)
 {
-    int lid = get_local_id(0);
+    int lid = get_local_id(0), flags = rule->flags, most = route_scores(n_experts, flags);
+    __local const float *by = flags & ROUTE_WEIGHS ? c->term : c->score;
 
     if (lid < LANES && quarter < 4)
         atomic_xchg(sums + quarter * padded + from + lid, as_uint(sum));
     /* The others run through: PoCL 3.1 miscompiles a return before a barrier. */
     if (!last_of(arrivals, get_num_groups(0), last))
-        n_experts = used = 0;
-    for (int e = lid; e < n_experts; e += ROUTE_ITEMS) {
+        n_experts = used = most = 0;
+    for (int e = lid; e < most; e += ROUTE_ITEMS) {
         float q[4], score;
 
 #pragma unroll
         for (int i = 0; i < 4; i++)
             q[i] = as_float(atomic_or(sums + i * padded + e, 0u));
         score = (q[0] + q[1]) + (q[2] + q[3]);
-        c->score[e] = flags & 8 ? score + score_bias[e] : score;
+        if ((flags & ROUTE_SCORE_BIAS) && e < n_experts)
+            score = score + score_bias[e];
+        c->score[e] = (flags & ROUTE_SIGMOID) && e < n_experts ? num_sigmoid1(score) : score;
         c->taken[e] = 0;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    float limit = 2.0f * jitter, sum_all = 0.0f;
+    float limit = 2.0f * rule->jitter, sum_all = 0.0f;
 
-    route_softmax(c, flags & 2 ? n_experts : 0);
+    route_softmax(c, flags & ROUTE_SOFTMAX ? n_experts : 0);
+    for (int e = lid; e < n_experts && (flags & ROUTE_WEIGHS); e += ROUTE_ITEMS)
+        c->term[e] = flags & ROUTE_CHOICE_BIAS ? c->score[e] + choice_bias[e] : c->score[e];
+    barrier(CLK_LOCAL_MEM_FENCE);
     int slot = 0;
 
     do {
-        int best = max(route_best(c, n_experts), 0);
+        int best = max(route_best(c, by, n_experts), 0);
         float top = c->score[best], weight;
 
-        route_terms(c, flags & 2 ? 0 : n_experts, best, limit);
+        route_terms(c, flags & ROUTE_WEIGHS ? 0 : n_experts, best, limit);
         barrier(CLK_LOCAL_MEM_FENCE);
-        weight = flags & 2 ? top : route_weight(c, n_experts);
+        weight = flags & ROUTE_WEIGHS ? top : route_weight(c, n_experts);
         sum_all = sum_all + top;
         if (lid == 0 && used) {
             c->taken[best] = 1;
             experts[slot] = best;
             weights[slot] = weight;
-            if (flags & 1) {
+            if (flags & ROUTE_TILES) {
                 tiles[slot] = (int4)(slot, 1, best, 0);
                 entries[slot] = (int2)(0, slot);
             }
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     } while (++slot < used);
-    if ((flags & 2) && lid == 0 && used) {
-        float scale = (flags & 4 ? num_recip1(sum_all) : 1.0f) * factor;
+    if ((flags & ROUTE_WEIGHS) && lid == 0 && used) {
+        float scale = (flags & ROUTE_NORMALISED ? num_recip1(sum_all + rule->floor) : 1.0f) *
+                      rule->factor;
 
         for (int slot = 0; slot < used; slot++)
             weights[slot] = weights[slot] * scale;
     }
+    if ((flags & ROUTE_SHARED) && lid == 0 && used)
+        route_shared(experts, weights, tiles, entries, used, n_experts, rule,
+                     flags & ROUTE_SHARED_GATE ? c->score[n_experts] : 0.0f);
 }
 #endif
 
-/* Rule 10: scores of one row with the router as memory_router lays it out, then SparseMixer, or
- * (flags 2) softmax, whose scores become probabilities in place; flags 4: the chosen weights sum to
- * 1; factor: times this. flags 1: a single row, so the tiles of its experts are written here too;
- * 8: scores have a bias. Groups: (1, rows) where WIDE; else (4 quarters of the columns of each
- * sixteen experts, rows), of which the last one that ends chooses. */
+/* Rule 10: scores of one row with the router as memory_router lays it out, then SparseMixer,
+ * softmax or sigmoid, whose scores become probabilities in place; flags: ROUTE_.. above. The chosen
+ * weights, if normalised over their sum plus the floor, times factor; shared: the shared expert's
+ * weight where it has no gate. A row of experts has `used` slots, and one more where one is shared.
+ * Groups: (1, rows) where WIDE; else (4 quarters of the columns of each sixteen scores, rows), of
+ * which the last one that ends chooses. */
 __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
     __global const float *h, __global const float *router, __global const float *score_bias,
-    __global float *scores, __global uint *arrivals, __global int *experts, __global float *weights,
-    __global int4 *tiles, __global int2 *entries, int base, int n, int n_experts, int padded,
-    int used, float jitter, float factor, int flags)
+    __global const float *choice_bias, __global float *scores, __global uint *arrivals,
+    __global int *experts, __global float *weights, __global int4 *tiles, __global int2 *entries,
+    int base, int n, int n_experts, int padded, int used, float jitter, float floor, float factor,
+    float shared, int flags)
 {
     size_t row = get_group_id(1);
+    int slots = used + (flags & ROUTE_SHARED ? 1 : 0);
+    const struct route_rule rule = {jitter, floor, factor, shared, flags};
 
     h += row * n;
     scores += row * 4 * padded;
-    experts += base + row * used;
-    weights += base + row * used;
+    experts += base + row * slots;
+    weights += base + row * slots;
 #if WIDE
     for (int e = 0; e < padded; e += 16) {
         float16 sum[4], s;
@@ -283,14 +340,16 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
         }
         s = (sum[0] + sum[1]) + (sum[2] + sum[3]);
         vstore16(s, 0, out);
-        for (int i = 0; i < 16 && e + i < n_experts; i++)
+        for (int i = 0; i < 16 && e + i < route_scores(n_experts, flags); i++)
             scores[e + i] = out[i];
     }
     float limit = 2.0f * jitter, sum_all = 0.0f;
 
-    for (int e = 0; e < n_experts && flags & 8; e++)
+    for (int e = 0; e < n_experts && flags & ROUTE_SCORE_BIAS; e++)
         scores[e] = scores[e] + score_bias[e];
-    if (flags & 2) {
+    for (int e = 0; e < n_experts && flags & ROUTE_SIGMOID; e++)
+        scores[e] = num_sigmoid1(scores[e]);
+    if (flags & ROUTE_SOFTMAX) {
         float top = scores[0];
 
         for (int e = 1; e < n_experts; e++)
@@ -305,10 +364,11 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
         sum_all = 0.0f;
     }
     for (int slot = 0; slot < used; slot++) {
-        int best = best_left(scores, n_experts, experts, slot);
+        int best = best_left(scores, choice_bias, (flags & ROUTE_CHOICE_BIAS) != 0, n_experts,
+                             experts, slot);
         float top = scores[best], total = 0.0f;
 
-        for (int e = 0; e < n_experts && !(flags & 2); e++) {
+        for (int e = 0; e < n_experts && !(flags & ROUTE_WEIGHS); e++) {
             float a = fabs(scores[e]), f = a > top ? a : top;
             bool taken = false;
 
@@ -319,19 +379,21 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
             total = total + num_exp1(scores[e] - top);
         }
         experts[slot] = best;
-        weights[slot] = flags & 2 ? top : num_recip1(total);
+        weights[slot] = flags & ROUTE_WEIGHS ? top : num_recip1(total);
         sum_all = sum_all + top;
-        if (flags & 1) {
+        if (flags & ROUTE_TILES) {
             tiles[slot] = (int4)(slot, 1, best, 0);
             entries[slot] = (int2)(0, slot);
         }
     }
-    if (flags & 2) {
-        float scale = (flags & 4 ? num_recip1(sum_all) : 1.0f) * factor;
+    if (flags & ROUTE_WEIGHS) {
+        float scale = (flags & ROUTE_NORMALISED ? num_recip1(sum_all + floor) : 1.0f) * factor;
 
         for (int slot = 0; slot < used; slot++)
             weights[slot] = weights[slot] * scale;
     }
+    if (flags & ROUTE_SHARED)
+        route_shared(experts, weights, tiles, entries, used, n_experts, &rule, scores[n_experts]);
 #else
     __local struct route_room room;
     __local struct choice c;
@@ -347,8 +409,8 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
 
     float sum = router_sum(&in, router, begin, end, padded, &room, &ahead);
 
-    route_end(sums, quarter, from, sum, arrivals + row, score_bias, experts, weights, tiles,
-              entries, n_experts, padded, used, jitter, factor, flags, &c, &last);
+    route_end(sums, quarter, from, sum, arrivals + row, score_bias, choice_bias, experts, weights,
+              tiles, entries, n_experts, padded, used, &rule, &c, &last);
 #endif
 }
 
@@ -360,10 +422,10 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
 __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_route(
     __global const float *x, __global const float *w, __global const float *b, __global float *h,
     __global act_t *hq, __global float *hd, __global float *hs, __global const float *router,
-    __global const float *score_bias, __global float *scores, __global uint *arrivals,
-    __global int *experts, __global float *weights, __global int4 *tiles, __global int2 *entries,
-    float inv_n, float eps, int norm_flags, int base, int n, int n_experts, int padded, int used,
-    float jitter, float factor, int flags)
+    __global const float *score_bias, __global const float *choice_bias, __global float *scores,
+    __global uint *arrivals, __global int *experts, __global float *weights, __global int4 *tiles,
+    __global int2 *entries, float inv_n, float eps, int norm_flags, int base, int n, int n_experts,
+    int padded, int used, float jitter, float floor, float factor, float shared, int flags)
 {
     __local struct route_room room;
     __local struct choice c;
@@ -377,6 +439,7 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_rou
                    : n % 128 ? (quarter ? 0 : n)
                              : end;
     bool whole = n <= ROW_TILE;
+    const struct route_rule rule = {jitter, floor, factor, shared, flags};
     struct route_row row = {.x = x, .w = w, .b = b, .mean = 0.0f, .r = 1.0f, .flags = norm_flags};
     struct route_ahead stage;
     struct norm_ahead ahead;
@@ -414,17 +477,18 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_rou
     float sum = router_sum(&row, router, begin, end, padded, &room, &stage);
 
     route_end((__global uint *)scores, writes ? 4 : quarter, from, sum, arrivals, score_bias,
-              experts + base, weights + base, tiles, entries, n_experts, padded, used, jitter,
-              factor, flags, &c, &last);
+              choice_bias, experts + base, weights + base, tiles, entries, n_experts, padded, used,
+              &rule, &c, &last);
 }
 #endif
 
 /* Rows grouped by expert: entries (row, where its output goes), tiles (first entry, entries,
- * expert) of at most `tile` entries; tiles beyond the last are empty. One work-group; an expert's
+ * expert) of at most `tile` entries; tiles beyond the last are empty. Of the choices only experts
+ * `from` on, n_experts of them, which are numbered from 0 there. One work-group; an expert's
  * entries are in any order. */
 __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void group_rows(
     __global const int *experts, __global int4 *tiles, __global int2 *entries, int rows, int used,
-    int n_experts, int base, int tile, int max_tiles)
+    int from, int n_experts, int base, int tile, int max_tiles)
 {
     __local int counts[MAX_EXPERTS], next[MAX_EXPERTS];
     int lid = get_local_id(0), n = rows * used;
@@ -434,7 +498,8 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void group_rows(
         counts[e] = 0;
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int i = lid; i < n; i += ROW_ITEMS)
-        atomic_inc(&counts[experts[i]]);
+        if (experts[i] >= from && experts[i] < from + n_experts)
+            atomic_inc(&counts[experts[i] - from]);
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int e = lid; e < n_experts; e += ROW_ITEMS) {
         int at = 0, t = 0;
@@ -451,5 +516,7 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void group_rows(
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int i = lid; i < n; i += ROW_ITEMS)
-        entries[atomic_inc(&next[experts[i]])] = (int2)(i / used, i % used * rows + i / used);
+        if (experts[i] >= from && experts[i] < from + n_experts)
+            entries[atomic_inc(&next[experts[i] - from])] = (int2)(i / used,
+                                                                   i % used * rows + i / used);
 }

@@ -5,8 +5,9 @@
 
 A row of these formats is packed by itself: of each matrix the first N rows (default 24: whole words of codes and zero points, and more
 than the 16 that are unpacked at once) and their parts, of fp8-block the first 136 rows and 264 columns: two blocks of 128 by three, the
-last ones partial. `values` is computed anew, in float32, by the rule of each format; it must be what the pattern holds, to the bit, in the
-rows that stay and in those that go. The pattern's are what AutoAWQ, AutoGPTQ, compressed-tensors and transformers made of them.
+last ones partial. Values are computed anew, in float32, by the rule of each format; they must be what the pattern holds, to the bit, in the
+rows that stay and in those that go: `values` themselves, or `sums` of the rows (golden_sums.py), which are what is written. The pattern's
+are what AutoAWQ, AutoGPTQ, compressed-tensors and transformers made of them.
 Needs torch, safetensors.
 """
 import argparse
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+
+from golden_sums import row_sums
 
 FILES = ("formats.safetensors", "further.safetensors")
 BLOCK = 128
@@ -88,15 +91,17 @@ def make(source, target, n):
     held, out = load_file(source), {}
     for name in sorted({k.split(".")[0] for k in held}):
         t = {k.split(".")[1]: x for k, x in held.items() if k.split(".")[0] == name}
-        want = t.pop("values")
-        if not same(values(name, t), want):
+        want, all_rows = t.pop("values", None), t.pop("sums", None)
+        got = values(name, t)
+        if not (same(got, want) if want is not None else same(row_sums(got), all_rows)):
             raise SystemExit(f"{source}: {name}: other values by the rule")
         t = first_rows(name, t, n)
-        t["values"] = values(name, t)
-        if not same(t["values"], want[..., :t["values"].shape[-2], :t["values"].shape[-1]]):
+        kept = values(name, t)
+        if not same(kept, got[..., :kept.shape[-2], :kept.shape[-1]]):
             raise SystemExit(f"{source}: {name}: other values of the rows that stay")
+        t["sums"] = row_sums(kept)
         out.update({f"{name}.{k}": x.contiguous() for k, x in t.items()})
-        print(f"{name}: {tuple(want.shape)} -> {tuple(t['values'].shape)}")
+        print(f"{name}: {tuple(got.shape)} -> {tuple(kept.shape)}")
     save_file(out, target)
     print(f"{target}: {target.stat().st_size} bytes")
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Packed matrices of compressed-tensors, ModelOpt, bitsandbytes and MLX with the values that these libraries read back: tests/golden/packed/floats.safetensors.
+"""Packed matrices of compressed-tensors, ModelOpt, bitsandbytes and MLX with sums of the values
+that these libraries read back (golden_sums.py): tests/golden/packed/floats.safetensors.
 
     make_packed_floats.py [--to DIR]     DIR: golden/packed's parent (default: tests/golden); also writes DIR/dequant/nvfp4_s.bin
 
@@ -20,6 +21,8 @@ from compressed_tensors.quantization.lifecycle.forward import dequantize
 from modelopt.torch.quantization.qtensor.mxfp4_tensor import MXFP4QTensor
 from modelopt.torch.quantization.qtensor.nvfp4_tensor import NVFP4QTensor
 from safetensors.torch import save_file
+
+from golden_sums import fnv, row_sums
 
 ROWS, COLS = 18, 128
 
@@ -94,7 +97,8 @@ def superblocks(t, path):
         f.write(struct.pack("<II", len(scales), 40))
         for c, s in zip(codes, scales):
             f.write(whole + bytes(s.tolist()) + bytes((c[:, 0] | c[:, 1] << 4).flatten().tolist()))
-        f.write(t["values"].float().numpy().tobytes())
+        for row in t["values"].float().reshape(-1, 64).numpy():
+            f.write(struct.pack("<Q", fnv(row.tobytes())))
 
 
 def main():
@@ -109,7 +113,8 @@ def main():
         "mlx-4-small": mlx(4, 32, mx.bfloat16, 1e-9), "mlx-8": mlx(8, 128, mx.float16),
         "mlx-mxfp4": mlx_floats("mxfp4"), "mlx-nvfp4": mlx_floats("nvfp4"),
     }
-    out = {f"{name}.{part}": x.contiguous() for name, t in made.items() for part, x in t.items()}
+    out = {f"{name}.{'sums' if part == 'values' else part}": row_sums(x) if part == "values" else x.contiguous()
+           for name, t in made.items() for part, x in t.items()}
     save_file(out, a.to / "packed/floats.safetensors")
     first = {k: x if x.ndim == 0 else x[:2] for k, x in made["modelopt-nvfp4"].items()}
     superblocks(first, a.to / "dequant/nvfp4_s.bin")

@@ -4,7 +4,7 @@
 #ifndef ENGINE_DEVICE_CPU_KERNELS_CODEBOOKS_H
 #define ENGINE_DEVICE_CPU_KERNELS_CODEBOOKS_H
 
-#include "engine/device/cpu/kernels/kernels.h"
+#include "engine/device/cpu/kernels/products.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #ifndef ENGINE_DEVICE_CPU_KERNELS_FORMATS_H
 #define ENGINE_DEVICE_CPU_KERNELS_FORMATS_H
 
-#include "engine/device/cpu/kernels/kernels.h"
+#include "engine/device/cpu/kernels/products.h"
 #include "engine/layout/format.h"
 
 /* struct kernels.dot and .gemv of each set. */

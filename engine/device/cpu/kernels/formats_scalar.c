@@ -5,6 +5,7 @@
 #include "engine/file/blocks_words.h"
 #include "engine/layout/turned.h"
 
+#include <math.h>
 #include <string.h>
 
 static uint16_t half_at(const uint8_t *p)

@@ -10,6 +10,7 @@
  * stored, and three float operations per row with only one port available while tiles are in use.
  * That, not the unit's multiplications, limits these kernels. */
 #if defined(__AVX512VNNI__)
+#include "engine/device/cpu/kernels/kernels.h"
 #include "engine/device/cpu/kernels/prefetch.h"
 #include "engine/device/cpu/kernels/vector_avx512.h"
 

@@ -3,6 +3,7 @@
  * (client processors since 2021: four products of bytes and their sum are one instruction) differs
  * in products of rounded weights alone. */
 #include "engine/device/cpu/kernels/formats.h"
+#include "engine/device/cpu/kernels/kernels.h"
 
 #if defined(__AVX2__)
 #include "engine/device/cpu/kernels/vector_avx2.h"

@@ -1,6 +1,7 @@
 /* AVX-512 kernels (F, BW, VL, DQ, VNNI): 16 rows per group, one row per lane, so that no sum ever
  * crosses lanes. Compiled with its own flags; called only if select.c found the instructions. */
 #include "engine/device/cpu/kernels/formats.h"
+#include "engine/device/cpu/kernels/kernels.h"
 
 #if defined(__AVX512VNNI__)
 #include "engine/device/cpu/kernels/vector_avx512.h"

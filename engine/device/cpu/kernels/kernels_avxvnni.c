@@ -1,5 +1,6 @@
 /* What kernels_avx2.c cannot compile of the set for AVX-VNNI. */
 #include "engine/device/cpu/kernels/formats.h"
+#include "engine/device/cpu/kernels/kernels.h"
 
 #if defined(__AVXVNNI__)
 #include <immintrin.h>

@@ -2,6 +2,7 @@
  * two halves. kernels_dotprod.c and kernels_i8mm.c compile this text again; called only if select.c
  * found the instructions. */
 #include "engine/device/cpu/kernels/formats.h"
+#include "engine/device/cpu/kernels/kernels.h"
 
 #if defined(__aarch64__)
 #include "engine/device/cpu/kernels/vector_neon.h"

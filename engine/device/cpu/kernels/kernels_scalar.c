@@ -1,8 +1,10 @@
 /* Scalar kernels: the reference for testing the vector sets, bit by bit. Written only from
  * numerics.h, for clarity, not for speed. */
 #include "engine/device/cpu/kernels/formats.h"
+#include "engine/device/cpu/kernels/kernels.h"
 #include "engine/file/f8.h"
 
+#include <math.h>
 #include <string.h>
 
 static void quantise(const float *x, int cols, struct act_block *out, int stride)

@@ -3,6 +3,7 @@
  * the words of the packed layout, so the sums, and the bits, are those of kernels_avx512.c; for a
  * few tokens reading from memory takes as long. */
 #if defined(__AVX512VNNI__)
+#include "engine/device/cpu/kernels/kernels.h"
 #include "engine/device/cpu/kernels/vector_avx512.h"
 
 #include "engine/device/cpu/kernels/unpack.inc"

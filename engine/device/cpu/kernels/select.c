@@ -2,6 +2,7 @@
  * before models load (their packing width depends on it); engine thread or start-up. */
 #include "engine/device/cpu/kernels/codebooks.h"
 #include "engine/device/cpu/kernels/formats.h"
+#include "engine/device/cpu/kernels/kernels.h"
 
 #include <pthread.h>
 #include <string.h>
