@@ -100,15 +100,27 @@ static bool has_head_norms(const struct hparams *hp, struct describer *d)
                                : describe_flag(d, "use_qk_norm", true);
 }
 
+/* Nothing tells a missing size (8192 in the official code) from none. */
+static void check_chunks(const struct hparams *hp, struct describer *d)
+{
+    bool listed = describe_per_layer(d, hp, "layer_types"), chunked = !listed;
+
+    for (int l = 0; l < hp->n_layers; l++)
+        chunked |= describe_listed(d, "layer_types", l, "chunked_attention");
+    if (describe_is_gguf(d) && !hp->common.mixer.window)
+        describe_refuse(d, "its attention has no chunks (attention.sliding_window is 0), which is "
+                           "not computed for llama4");
+    if (!describe_is_gguf(d) && chunked &&
+        family_config(d->f, "attention_chunk_size").type == META_NONE)
+        describe_refuse(d, "its config.json has no attention_chunk_size");
+}
+
 static void layers(struct hparams *hp, struct describer *d)
 {
     struct mixer_shape *common = &hp->common.mixer;
     bool normed = has_head_norms(hp, d), growing = grows(d);
 
-    (void)describe_per_layer(d, hp, "layer_types");
-    if (describe_is_gguf(d) && !common->window)
-        describe_refuse(d, "its attention has no chunks (attention.sliding_window is 0), which is "
-                           "not computed for llama4");
+    check_chunks(hp, d);
     for (int l = 0; l < hp->n_layers; l++) {
         struct mixer_shape *m = &hp->layers[l].mixer;
         bool rotated = is_rotated(d, l);
@@ -116,6 +128,7 @@ static void layers(struct hparams *hp, struct describer *d)
         m->chunked = common->window && is_chunked(d, l, rotated);
         m->window = m->chunked ? common->window : 0;
         m->qk_norm = normed && rotated ? QK_NORM_HEAD : QK_NORM_NONE;
+        m->qk_norm_turned = m->qk_norm == QK_NORM_HEAD;
         if (rotated || !growing)
             m->scale_growth = 0.0f;
         m->scale_ahead = m->scale_growth != 0.0f;
