@@ -33,6 +33,7 @@ struct cl_target {
     struct device_info info;
     char platform_name[96], platform_version[96];
     bool has_dot8, has_fp16, has_spir_local;
+    int engine;           /* ENGINE of gemm.cl; 0: none that is known */
     bool coherent;        /* sees what the host writes meanwhile, and the host what it writes */
     cl_uint align;        /* bytes */
     cl_ulong group_items; /* work-items of a group at most */
@@ -69,10 +70,10 @@ struct kernel {
 struct type_kernels {
     bool wanted, usable;             /* in the model; compiled */
     bool matmul_wrong, expert_wrong; /* found by the self-test */
-    int item_tokens;                 /* of a work-item where there are many: 4 or 8 */
+    enum gemm_form form;             /* where there are many */
     cl_program program[2];
     struct kernel *matmul[2], *gate_up[2], *down[2];
-    struct kernel *token_down; /* NULL where WIDE, and of float types */
+    struct kernel *token_down, *token_gate_up; /* NULL where WIDE, and of float types */
 };
 
 enum core_kernel {
@@ -130,8 +131,9 @@ struct block {
     /* attention: q, k, v (m NULL: keys are the values), o; experts: gate (m NULL: the activation
      * has none), up, down */
     struct part part[PARTS];
-    cl_mem norm_w, norm_b;               /* attention norm; final norm for the head */
-    cl_mem after_w, after_b;             /* of layers with a norm after attention */
+    cl_mem norm_w, norm_b; /* attention norm; final norm for the head */
+    /* of layers with norms after attention and experts */
+    cl_mem after_w, after_b, expert_after_w, expert_after_b;
     cl_mem q_norm, k_norm;               /* attention blocks of layers with Q/K norms */
     cl_mem sinks;                        /* of layers that have them */
     cl_mem expert_norm_w, expert_norm_b; /* attention blocks, and what the layer's choice takes */
@@ -279,14 +281,14 @@ struct device {
     struct kernel *core[CORE_COUNT];
     bool core_usable, attention_usable;
     /* one token: the kernels that do what two or three others do (not where wide), and right */
-    bool token_attend, token_route, token_down;
+    bool token_attend, token_route, token_down, token_gate_up;
     char verdict[400]; /* result of the self-test as text */
     struct type_kernels type[DTYPE_COUNT];
     struct block *attention, *experts, head;
     struct joined_experts *joined; /* of each layer */
     /* scratch, all for max_rows rows */
     cl_mem none, x, h, raw, q, gates, k, v, qr, heads_out, y, part, scores, arrivals, head_arrivals,
-        chosen, chosen_weights, tiles, entries, mid, out, logits, kv_rows;
+        gate_sums, gate_arrivals, chosen, chosen_weights, tiles, entries, mid, out, logits, kv_rows;
     cl_mem all_chosen, all_weights, rope_cos[DEVICE_ROPES], rope_sin[DEVICE_ROPES], second_cos,
         second_sin;
     struct rows_q hq, oq, mq;
@@ -343,15 +345,21 @@ void log_line(struct device *d, const char *line);
  * d->base.config needs, how wide its rows are interleaved, maxima over its layers */
 void kernel_set_shape(struct device *d);
 int kernel_set_build(struct device *d, struct error *e);
-/* Whether a type's kernels for many tokens may have eight a work-item; builds them for so many. */
-bool kernel_set_eight(const struct device *d, enum dtype type);
-int kernel_set_item_tokens(struct device *d, enum dtype type, int tokens, struct error *e);
+/* "fours", "eights", "engine" */
+const char *kernel_set_form_word(enum gemm_form form);
+/* Whether a type's kernels for many tokens may have this form; builds them so. */
+bool kernel_set_may(const struct device *d, enum dtype type, enum gemm_form form);
+int kernel_set_form(struct device *d, enum dtype type, enum gemm_form form, struct error *e);
+/* Tokens of a work-item there. */
+int kernel_set_item_tokens(const struct device *d, enum gemm_form form);
 void kernel_set_release(struct device *d);
 /* Whether token_attend does a layer's attention over so many chunks of keys. */
 bool kernel_set_token_attends(const struct device *d, const struct mixer_shape *s, int chunks);
 /* Whether token_down does the down projections of experts with such a matrix. */
 bool kernel_set_token_downs(const struct device *d, const struct matrix *m);
-/* Whether it norms the row behind them. */
+/* Whether token_gate_up does what is before them. */
+bool kernel_set_token_gates(const struct device *d, const struct matrix *up);
+/* Whether token_down norms the row behind them. */
 bool kernel_set_token_norms(const struct device *d);
 /* compiler options of all programs */
 void kernel_set_options(const struct device *d, char *out, size_t size);
@@ -441,6 +449,8 @@ void joined_experts_close(struct device *d, int layer);
 /* launch.c */
 int job_begin(struct device *d, struct error *e);
 int job_end(struct device *d, struct error *e); /* flushes */
+/* The device may begin with what was enqueued: some drivers hand nothing over before. */
+int job_flush(struct device *d, struct error *e);
 /* whether the newest job, and so each, has ended; never waits */
 bool job_done(const struct device *d);
 /* waits for everything and adds up the times */
@@ -539,6 +549,9 @@ int jobs_token_down(struct device *d, const struct expert_bank *bank, int used, 
 /* gate_up alone, and down, of what jobs_expert_tiles does. */
 int jobs_gate_up(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
                  int first, int end, int many, struct error *e);
+/* One token's experts, tiles 0 .. used-1, to mq, by token_gate_up. */
+int jobs_token_gate_up(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
+                       int used, struct error *e);
 int jobs_down(struct device *d, const struct expert_bank *bank, int first, int end, int many,
               struct error *e);
 /* Tiles first .. end-1 of the experts in bank, already in d->tiles and d->entries; from h to out.

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define BANKS 64 /* most launches of one experts job */
+/* The device computes the first layers of a job while the host enqueues the others. */
+#define LAYERS_A_FLUSH 4
 
 static size_t up(size_t n, size_t step)
 {
@@ -305,17 +307,25 @@ static int scale_output(struct device *d, cl_mem y, int rows, struct error *e)
                        e);
 }
 
+/* y = y + x */
+static int add_rows(struct device *d, cl_mem y, cl_mem x, int rows, struct error *e)
+{
+    int n = rows * d->base.config.model->hp.hidden;
+
+    if (launch_args(d, d->core[CORE_ADD], 0, e, "mmi", y, x, n) < 0)
+        return ERR_DEVICE;
+    return launch_core(d, CORE_ADD, "add", (size_t)n, 1, 1, CORE_ITEMS, e);
+}
+
 /* The norm after attention, of y in place; without one before it, of x + y. */
 static int norm_after(struct device *d, const struct block *b, int layer, int rows, cl_mem y,
                       struct error *e)
 {
     const struct norms_shape *s = &shape_of(d, layer)->norms, behind = norms_behind(s);
-    int n = rows * d->base.config.model->hp.hidden;
 
     if (!s->after)
         return 0;
-    if (norms_sum(s) && (launch_args(d, d->core[CORE_ADD], 0, e, "mmi", y, d->x, n) < 0 ||
-                         launch_core(d, CORE_ADD, "add", (size_t)n, 1, 1, CORE_ITEMS, e) < 0))
+    if (norms_sum(s) && add_rows(d, y, d->x, rows, e) < 0)
         return ERR_DEVICE;
     return norm_rows(d, &behind, (struct norm_rows){y, b->after_w, b->after_b, y, .rows = rows}, e);
 }
@@ -326,8 +336,8 @@ struct between {
     bool normed; /* h and hq are x, normed as the next layer begins */
 };
 
-/* The attention block from x to y (add: y is the residual stream itself; of layers that are fused:
- * nothing is scaled or normed behind it). */
+/* The attention block from x to y (add: y is the residual stream itself; of layers with nothing
+ * scaled or normed behind it). */
 static int attention_block(struct device *d, struct block *b, int layer, const struct spans *s,
                            const struct between *from, cl_mem y, bool add, struct error *e)
 {
@@ -448,6 +458,26 @@ int jobs_gate_up(struct device *d, const struct ffn_shape *s, const struct exper
     return launch(d, g, "gate_up", 2,
                   (size_t[]){n * gs.x, (quant ? ffn / 32 : up(ffn, 4) / 4) * gs.y},
                   (size_t[]){gs.x, gs.y}, e);
+}
+
+int jobs_token_gate_up(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
+                       int used, struct error *e)
+{
+    const struct part *part = bank->at[0]->part;
+    enum dtype type = part[1].m->type;
+    struct group_shape g = kernel_set_group(d, type, false, true);
+    struct kernel *k = d->type[type].token_gate_up;
+    int middle = part[1].m->rows;
+
+    if (launch_args(d, k, 0, e, "mmmmmmmmmiiif", d->hq.q, d->hq.d, d->hq.s, d->mq.q, d->mq.d,
+                    d->mq.s, d->tiles, d->gate_sums, d->gate_arrivals,
+                    d->base.config.model->hp.hidden, middle, (int)s->activation,
+                    (double)s->limit) < 0 ||
+        expert_args(d, k, 13, bank, 0, 2, e) < 0)
+        return ERR_DEVICE;
+    return launch(d, k, "token_gate_up", 3,
+                  (size_t[]){(size_t)used * g.x, (size_t)middle / 32 * g.y, 4},
+                  (size_t[]){g.x, g.y, 1}, e);
 }
 
 int jobs_down(struct device *d, const struct expert_bank *bank, int first, int end, int many,
@@ -891,14 +921,17 @@ static int layer_experts(struct device *d, int layer, const struct joined_expert
                        run_bank(d, layer, &routed, rows, base, e) < 0
                    ? ERR_DEVICE
                    : run_bank(d, layer, &shared, rows, base, e);
-    if (rows > 1 || !kernel_set_token_downs(d, routed.bank.at[0]->part[2].m))
+    if (rows > 1 || shape_of(d, layer)->norms.after ||
+        !kernel_set_token_downs(d, routed.bank.at[0]->part[2].m))
         return run_bank(d, layer, &routed, rows, base, e);
 
     struct norm_rows rows_next = {d->x, next ? next->norm_w : NULL, next ? next->norm_b : NULL,
                                   d->h, .rows = 1};
 
     *left = (struct between){-1, next != NULL};
-    return jobs_gate_up(d, s, &routed.bank, 0, used, 0, e) < 0
+    return (kernel_set_token_gates(d, routed.bank.at[0]->part[1].m)
+                ? jobs_token_gate_up(d, s, &routed.bank, used, e)
+                : jobs_gate_up(d, s, &routed.bank, 0, used, 0, e)) < 0
                ? ERR_DEVICE
                : jobs_token_down(d, &routed.bank, used, base,
                                  &shape_of(d, next ? layer + 1 : layer)->norms,
@@ -1004,6 +1037,29 @@ static const struct block *norm_behind(struct device *d, int layer, int last)
     return b && b->state == BLOCK_RESIDENT && kernel_set_token_norms(d) ? b : NULL;
 }
 
+/* What the experts of a layer gave, added to x; fresh: instead of x. */
+static int combine(struct device *d, cl_mem x, int rows, int base, bool fresh, struct error *e)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+
+    if (launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiiii", d->out, d->all_weights, x, base,
+                    rows, hp->n_experts_used, hp->hidden, fresh) < 0)
+        return ERR_DEVICE;
+    return launch_core(d, CORE_COMBINE, "combine", (size_t)rows * (size_t)hp->hidden, 1, 1,
+                       CORE_ITEMS, e);
+}
+
+/* The same where a norm follows: of their sum, which is then added. */
+static int combine_normed(struct device *d, const struct layer_shape *s, const struct block *a,
+                          int rows, int base, struct error *e)
+{
+    struct norm_rows n = {d->y, a->expert_after_w, a->expert_after_b, d->y, .rows = rows};
+
+    return combine(d, d->y, rows, base, true, e) < 0 || norm_rows(d, &s->norms, n, e) < 0
+               ? ERR_DEVICE
+               : add_rows(d, d->x, d->y, rows, e);
+}
+
 /* One layer of a job before layer `last`, from what the one before left to what it leaves. Its
  * choices go to place `base` of all_chosen and all_weights. */
 static int whole_layer(struct device *d, int layer, int last, const struct spans *spans,
@@ -1019,25 +1075,18 @@ static int whole_layer(struct device *d, int layer, int last, const struct spans
     bool by_host = !alike(d, layer) || (banked(d, layer) > BANK && !joined) ||
                    blas_wants(d, type, rows * used / s->ffn.experts + 1);
 
-    *left = (struct between){base, false};
-    if (!a || attention_block(d, a, layer, spans, &from, d->x, true, e) < 0 ||
+    *left = (struct between){s->norms.after ? -1 : base, false};
+    if (!a ||
+        attention_block(d, a, layer, spans, &from, s->norms.after ? d->y : d->x, !s->norms.after,
+                        e) < 0 ||
+        (s->norms.after && add_rows(d, d->x, d->y, rows, e) < 0) ||
         norm_and_route(d, layer, a, rows, base, rows == 1 && !by_host, e) < 0)
         return ERR_DEVICE;
-    return by_host
-               ? layer_experts_by_host(d, layer, rows, base, e)
-               : layer_experts(d, layer, joined, rows, base, norm_behind(d, layer, last), left, e);
-}
-
-/* What the experts of the last layer gave, to x. */
-static int combine(struct device *d, int rows, int base, struct error *e)
-{
-    const struct hparams *hp = &d->base.config.model->hp;
-
-    if (launch_args(d, d->core[CORE_COMBINE], 0, e, "mmmiiii", d->out, d->all_weights, d->x, base,
-                    rows, hp->n_experts_used, hp->hidden) < 0)
+    if ((by_host ? layer_experts_by_host(d, layer, rows, base, e)
+                 : layer_experts(d, layer, joined, rows, base, norm_behind(d, layer, last), left,
+                                 e)) < 0)
         return ERR_DEVICE;
-    return launch_core(d, CORE_COMBINE, "combine", (size_t)rows * (size_t)hp->hidden, 1, 1,
-                       CORE_ITEMS, e);
+    return s->norms.after ? combine_normed(d, s, a, rows, base, e) : 0;
 }
 
 /* The choices of the job's layers are in place: from element *base on of all_chosen and
@@ -1074,9 +1123,10 @@ int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
     if (!x_there && launch_write(d, d->x, 0, j->x, bytes, e) < 0)
         return ERR_DEVICE;
     for (int l = j->first; l < j->last; l++, base += per_layer)
-        if (whole_layer(d, l, j->last, &spans, &left, base, e) < 0)
+        if (whole_layer(d, l, j->last, &spans, &left, base, e) < 0 ||
+            ((l - j->first) % LAYERS_A_FLUSH == 0 && job_flush(d, e) < 0))
             return ERR_DEVICE;
-    if ((left.before >= 0 && combine(d, j->rows, left.before, e) < 0) ||
+    if ((left.before >= 0 && combine(d, d->x, j->rows, left.before, false, e) < 0) ||
         (!x_there && launch_read(d, d->x, 0, j->x, bytes, e) < 0) ||
         (!chosen_there && (launch_read(d, d->all_chosen, 0, j->experts, choices, e) < 0 ||
                            launch_read(d, d->all_weights, 0, j->weights, choices, e) < 0)))

@@ -37,9 +37,17 @@ static int experts_of(const struct device *d, int layer)
     return hparams_layer(&d->base.config.model->hp, layer)->ffn.experts + joined_shared(d, layer);
 }
 
+/* Bytes of the host's memory from the first expert's matrix to the last one's, in whole cache
+ * lines as drivers want it. */
+static size_t host_bytes(struct device *d, int layer, int k, size_t step)
+{
+    return (size_t)(experts_of(d, layer) - 1) * step +
+           (expert(d, layer, 0)->part[k].m->bytes + 63) / 64 * 64;
+}
+
 /* Bytes from matrix k of an expert in host memory to the next one's, the same between all of them;
- * 0: they do not lie so, or there is one expert. */
-static size_t host_step(struct device *d, int layer, int k)
+ * 0: they do not lie so that one buffer can have them. */
+static size_t host_step(struct device *d, int layer, int k, size_t align)
 {
     uintptr_t first = (uintptr_t)expert(d, layer, 0)->part[k].m->data, step = 0;
 
@@ -51,7 +59,7 @@ static size_t host_step(struct device *d, int layer, int k)
         if (at != first + (uintptr_t)i * step)
             return 0;
     }
-    return step;
+    return step % align || host_bytes(d, layer, k, step) > d->target.info.max_alloc ? 0 : step;
 }
 
 /* One kernel and one step can serve them all. */
@@ -123,16 +131,15 @@ static int gather(struct device *d, int layer, int k, bool bias, size_t step, cl
     return finish(d, e);
 }
 
-/* The host's memory from the first expert's matrix to the last one's. */
+/* One buffer over the matrices of all experts, where they are. */
 static int wrap(struct device *d, int layer, int k, size_t step, cl_mem *whole, struct error *e)
 {
-    const struct matrix *m = expert(d, layer, 0)->part[k].m;
-    size_t bytes = (size_t)(experts_of(d, layer) - 1) * step + (m->bytes + 63) / 64 * 64;
-    cl_int rc = bytes <= d->target.info.max_alloc ? CL_SUCCESS : CL_INVALID_BUFFER_SIZE;
+    void *first = (void *)(uintptr_t)expert(d, layer, 0)->part[k].m->data;
+    cl_int rc = CL_SUCCESS;
 
-    if (rc == CL_SUCCESS && !cl_injected(&rc))
-        *whole = cl.CreateBuffer(d->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR, bytes,
-                                 (void *)(uintptr_t)m->data, &rc);
+    if (!cl_injected(&rc))
+        *whole = cl.CreateBuffer(d->context, CL_MEM_READ_ONLY | CL_MEM_USE_HOST_PTR,
+                                 host_bytes(d, layer, k, step), first, &rc);
     return cl_check(d, rc, "clCreateBuffer of a layer's experts", e);
 }
 
@@ -210,11 +217,10 @@ const struct joined_experts *joined_experts(struct device *d, int layer)
         const struct part *p = &expert(d, layer, 0)->part[k];
 
         j->step[k] = !p->m       ? 0
-                     : p->shared ? host_step(d, layer, k)
+                     : p->shared ? host_step(d, layer, k, align)
                                  : (p->m->bytes + align - 1) / align * align;
-        if (p->shared && (j->step[k] == 0 || j->step[k] % align ||
-                          (k == 1 && j->step[0] && j->step[0] != j->step[1])))
-            return NULL;
+        if (p->shared && (j->step[k] == 0 || (k == 1 && j->step[0] && j->step[0] != j->step[1])))
+            return NULL; /* gate_up has one step */
         j->bias_step[k] = p->bias ? ((size_t)p->m->rows * 4 + align - 1) / align * align : 0;
         if ((p->m && join_parts(d, layer, k, false, j->step[k], &j->matrix[k], &e) < 0) ||
             (p->bias && join_parts(d, layer, k, true, j->bias_step[k], &j->bias[k], &e) < 0)) {

@@ -88,7 +88,7 @@ void kernel_set_shape(struct device *d)
     d->wide = opencl_tuning()->shape
                   ? opencl_tuning()->shape == 2
                   : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
-    d->token_attend = d->token_route = d->token_down = !d->wide;
+    d->token_attend = d->token_route = d->token_down = d->token_gate_up = !d->wide;
     d->small_local = opencl_tuning()->small_local || d->target.local_bytes < LOCAL_FULL;
     d->dot8_function = !d->wide && d->target.has_dot8;
     d->share = d->target.info.unified && !opencl_tuning()->copy;
@@ -97,9 +97,10 @@ void kernel_set_shape(struct device *d)
     d->stride = (d->base.config.context + 15) / 16 * 16;
     d->padded_experts = (hp->n_experts + 15) / 16 * 16;
     for (int t = 0; t < DTYPE_COUNT; t++)
-        d->type[t].item_tokens = 4;
+        d->type[t].form = GEMM_FOURS;
     find_most(d);
     choose(d);
+    d->token_gate_up = d->token_gate_up && d->most_ffn / 32 <= hp->hidden;
 }
 
 int kernel_set_tile(const struct device *d, enum dtype type, bool many)
@@ -121,7 +122,8 @@ struct group_shape kernel_set_group(const struct device *d, enum dtype type, boo
     if (!dtype_is_quantised(type))
         return (struct group_shape){64, 1};
     if (many && d->gemm_tile > 1)
-        return (struct group_shape){16, (size_t)(d->gemm_tile / d->type[type].item_tokens)};
+        return (struct group_shape){16, (size_t)(d->gemm_tile /
+                                                 kernel_set_item_tokens(d, d->type[type].form))};
     return gate ? (struct group_shape){32, 2 * (size_t)d->gate_slots}
                 : (struct group_shape){(size_t)d->width, (size_t)d->slots};
 }
@@ -201,21 +203,30 @@ static void table_options(const struct format_traits *f, char *out, size_t size)
                               v[3] + f->zero, v[2] + f->zero, v[1] + f->zero, v[0] + f->zero);
 }
 
+/* The device's matrix engine, or the one that a test wants. */
+static int engine_of(const struct device *d)
+{
+    return d->target.engine ? d->target.engine : opencl_tuning()->engine;
+}
+
 /* Build options of formats.cl. */
 static void format_options(const struct device *d, enum dtype type, int tokens, char *out,
                            size_t size)
 {
     const struct format_traits *f = &format_of[type];
+    enum gemm_form form = d->type[type].form;
 
     snprintf(
         out, size,
         " -DTOKENS=%d -DWIDTH=%d -DPER=%d -DHEAD=%d -DBLOCK=%d -DPAYLOAD=%d -DBITS=%d"
         " -DHIGH=%d -DFLIP=%d -DOFFSET=%d -DMIN=%d -DFACTORS=%d -DHALVES=%d -DLOOKUP=%d -DE8M0=%d"
-        " -DWORDS=%d -DSLOTS=%d -DGATE_SLOTS=%d -DITEM_TOKENS=%d -DTYPE_%s",
+        " -DWORDS=%d -DSLOTS=%d -DGATE_SLOTS=%d -DITEM_TOKENS=%d -DENGINE=%d -DEMULATED=%d "
+        "-DTYPE_%s",
         tokens, d->width, f->blocks, format_head(type), format_block_bytes(type),
         format_payload(type), f->bits, f->high, FORMAT_FLIP, f->zero, f->minimum, f->factors,
         f->halves, f->lookup, f->scale == SCALE_E8M0, f->words, d->slots, d->gate_slots,
-        d->type[type].item_tokens, dtype_info(type)->word);
+        kernel_set_item_tokens(d, form), form == GEMM_ENGINE ? engine_of(d) : 0, !d->target.engine,
+        dtype_info(type)->word);
     if (f->lookup)
         table_options(f, out + strlen(out), size - strlen(out));
 }
@@ -267,7 +278,8 @@ static int build_tokens(struct device *d, enum dtype type, int many, const char 
         program_kernel(d, t->program[many], "gate_up", &t->gate_up[many], e) < 0)
         return ERR_DEVICE;
     if (quant && !many && !d->wide &&
-        program_kernel(d, t->program[0], "token_down", &t->token_down, e) < 0)
+        (program_kernel(d, t->program[0], "token_down", &t->token_down, e) < 0 ||
+         program_kernel(d, t->program[0], "token_gate_up", &t->token_gate_up, e) < 0))
         return ERR_DEVICE;
     return program_kernel(d, t->program[many], "down", &t->down[many], e);
 }
@@ -303,18 +315,33 @@ static void tokens_release(struct type_kernels *t, int many)
     t->program[many] = NULL;
 }
 
-bool kernel_set_eight(const struct device *d, enum dtype type)
+const char *kernel_set_form_word(enum gemm_form form)
 {
-    return !d->wide && dtype_is_quantised(type) && d->type[type].usable && d->gemm_tile % 8 == 0;
+    static const char *const words[] = {"fours", "eights", "engine"};
+
+    return words[form];
 }
 
-int kernel_set_item_tokens(struct device *d, enum dtype type, int tokens, struct error *e)
+int kernel_set_item_tokens(const struct device *d, enum gemm_form form)
+{
+    return form == GEMM_FOURS ? 4 : form == GEMM_EIGHTS ? 8 : d->gemm_tile / 8;
+}
+
+bool kernel_set_may(const struct device *d, enum dtype type, enum gemm_form form)
+{
+    return !d->wide && dtype_is_quantised(type) && d->type[type].usable &&
+           (form == GEMM_FOURS || d->gemm_tile % 8 == 0) &&
+           (form != GEMM_ENGINE ||
+            (engine_of(d) && d->gemm_tile % (engine_of(d) == 1 ? 8 : 16) == 0));
+}
+
+int kernel_set_form(struct device *d, enum dtype type, enum gemm_form form, struct error *e)
 {
     struct strbuf table = {0};
     int rc;
 
     tokens_release(&d->type[type], 1);
-    d->type[type].item_tokens = tokens;
+    d->type[type].form = form;
     grid_text(type, &table);
     rc = table.failed ? error_set(e, ERR_MEMORY, "OpenCL: out of memory for a table of points")
                       : build_tokens(d, type, 1, table.data, e);
@@ -331,6 +358,7 @@ void kernel_set_release(struct device *d)
     d->core_program = NULL;
     for (int t = 0; t < DTYPE_COUNT; t++) {
         kernel_release(&d->type[t].token_down);
+        kernel_release(&d->type[t].token_gate_up);
         tokens_release(&d->type[t], 0);
         tokens_release(&d->type[t], 1);
     }
@@ -361,6 +389,11 @@ bool kernel_set_token_downs(const struct device *d, const struct matrix *m)
 
     return d->token_down && dtype_is_quantised(m->type) && d->type[m->type].usable &&
            m->cols / 32 <= 4 * (256 / d->width * 2 / terms);
+}
+
+bool kernel_set_token_gates(const struct device *d, const struct matrix *up)
+{
+    return d->token_gate_up && dtype_is_quantised(up->type) && d->type[up->type].usable;
 }
 
 bool kernel_set_token_norms(const struct device *d)
@@ -398,8 +431,9 @@ bool kernel_set_fuses(const struct device *d, int layer)
     const struct ffn_shape *s = &shape->ffn;
     const struct router_shape *r = &s->router;
 
-    return !shape->norms.after && !shape->scaled && !shape->parallel && !r->expert_scales &&
-           !r->early && !r->on_input && s->kind == FFN_ROUTED && hp->residual_scale == 0.0f &&
+    return !norms_sum(&shape->norms) && shape->norms.eps_after == 0.0f && !shape->scaled &&
+           !shape->parallel && !r->expert_scales && !r->early && !r->on_input &&
+           s->kind == FFN_ROUTED && hp->residual_scale == 0.0f &&
            shape_used(shape) == hp->n_experts_used && r->groups <= 1;
 }
 

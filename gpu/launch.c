@@ -46,6 +46,15 @@ int job_begin(struct device *d, struct error *e)
     return 0;
 }
 
+int job_flush(struct device *d, struct error *e)
+{
+    cl_int rc = CL_SUCCESS;
+
+    if (!cl_injected(&rc))
+        rc = cl.Flush(d->queue);
+    return cl_check(d, rc, "clFlush", e);
+}
+
 int job_end(struct device *d, struct error *e)
 {
     cl_int rc = CL_SUCCESS;
@@ -54,9 +63,9 @@ int job_end(struct device *d, struct error *e)
     if (rc == CL_SUCCESS && d->current->first && !cl_injected(&rc))
         rc = cl.EnqueueMarkerWithWaitList(d->queue, 0, NULL, &d->current->last);
     d->current = NULL;
-    if (rc == CL_SUCCESS && !cl_injected(&rc))
-        rc = cl.Flush(d->queue);
-    return cl_check(d, rc, "clFlush", e);
+    if (cl_check(d, rc, "clEnqueueMarker", e) < 0)
+        return ERR_DEVICE;
+    return job_flush(d, e);
 }
 
 static uint64_t event_time(cl_event ev, cl_profiling_info what)

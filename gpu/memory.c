@@ -77,7 +77,7 @@ struct scratch_item {
     size_t at, bytes;
 };
 
-#define SCRATCH_MAX 48
+#define SCRATCH_MAX 50
 
 static int scratch_list(struct device *d, struct scratch_item *list)
 {
@@ -117,6 +117,8 @@ static int scratch_list(struct device *d, struct scratch_item *list)
         ITEM(part, d->part_bytes),
         ITEM(scores, rows * (size_t)d->padded_experts * 4 * 4),
         ITEM(arrivals, rows * 4),
+        ITEM(gate_sums, d->wide ? 0 : used * (size_t)d->most_ffn * 32),
+        ITEM(gate_arrivals, d->wide ? 0 : used * (size_t)d->most_ffn / 8),
         ITEM(head_arrivals, d->wide ? 0 : (size_t)d->most_arrivals * 4),
         ITEM(chosen, rows * used * 4),
         ITEM(chosen_weights, rows * used * 4),
@@ -247,6 +249,8 @@ int memory_open(struct device *d, struct error *e)
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the block table");
     /* zeros, so far */
     if (memory_upload(d, d->arrivals, d->entry_table, rows * 4, e) < 0 ||
+        (d->gate_arrivals && d->token_gate_up &&
+         memory_upload(d, d->gate_arrivals, d->results, used * (size_t)d->most_ffn / 8, e) < 0) ||
         (d->head_arrivals && d->most_arrivals <= hp->hidden &&
          memory_upload(d, d->head_arrivals, d->results, (size_t)d->most_arrivals * 4, e) < 0))
         return ERR_DEVICE;
@@ -503,6 +507,8 @@ static void block_release(struct device *d, struct block *b)
     memory_release(&b->norm_b);
     memory_release(&b->after_w);
     memory_release(&b->after_b);
+    memory_release(&b->expert_after_w);
+    memory_release(&b->expert_after_b);
     memory_release(&b->q_norm);
     memory_release(&b->k_norm);
     memory_release(&b->sinks);
@@ -636,6 +642,8 @@ static int layer_begin(struct device *d, struct block *b, int layer, struct erro
         small(d, &b->norm_b, l->attention_norm.bias, hidden, e) < 0 ||
         small(d, &b->after_w, l->attention_after.weight, hidden, e) < 0 ||
         small(d, &b->after_b, l->attention_after.bias, hidden, e) < 0 ||
+        small(d, &b->expert_after_w, l->expert_after.weight, hidden, e) < 0 ||
+        small(d, &b->expert_after_b, l->expert_after.bias, hidden, e) < 0 ||
         small(d, &b->expert_norm_w, l->expert_norm.weight, hidden, e) < 0 ||
         small(d, &b->expert_norm_b, l->expert_norm.bias, hidden, e) < 0 ||
         small(d, &b->q_norm, l->q_norm, model_qk_norm_values(m, layer, true), e) < 0 ||

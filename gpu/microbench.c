@@ -76,6 +76,7 @@ static void target_of(const struct time_model *m, struct cl_target *t)
     t->group_items = (cl_ulong)m->group_items;
     t->local_bytes = (cl_ulong)m->local_bytes;
     t->align = (cl_uint)m->align;
+    t->engine = m->engine;
 }
 
 static int predict(struct device *d, const struct time_model *m, const struct device_pass *passes,
@@ -87,7 +88,7 @@ static int predict(struct device *d, const struct time_model *m, const struct de
     d->core_usable = d->attention_usable = true;
     for (int t = 0; t < DTYPE_COUNT; t++)
         d->type[t].usable = d->type[t].wanted;
-    pass_work_item_tokens(d);
+    pass_work_forms(d);
     for (int p = 0; p < n_passes; p++) {
         struct device_stats unused = {0};
         struct pass_work list;

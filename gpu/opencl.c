@@ -137,7 +137,8 @@ static uint64_t test_key(const struct device *d)
         for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
             h = hash_add(h, (uint64_t)(unsigned)shape[i]);
     }
-    h = hash_add(h, (uint64_t)(unsigned)opencl_tuning()->item_tokens);
+    h = hash_add(h, (uint64_t)(unsigned)opencl_tuning()->form * 32 +
+                        (unsigned)opencl_tuning()->engine);
     const int parts[] = {hp->hidden, hp->n_experts, hp->n_experts_used, c->kv_k,         c->kv_v,
                          d->width,   d->tile,       c->max_rows > 1,    c->context < 275};
 

@@ -11,9 +11,14 @@
 #include <string.h>
 
 #define UNROLLED 4
-#define CHUNK 256          /* of keys: attention.cl */
-#define LOAD_SLOTS 4       /* issue slots of a load, of local memory too */
-#define DOT8_SLOTS 2       /* of four products of bytes and their sum */
+#define AHEAD 2        /* blocks of one token that a work-item has on their way (quant.cl) */
+#define LAST_FAR 2     /* last_of, and reading what the other groups left */
+#define CHUNK 256      /* of keys: attention.cl */
+#define ROW_SLOTS 116  /* of a block of one token's row: nine loads, eight products, 64 others */
+#define PROCESSORS 132 /* of the cards that times are known of */
+#define LOAD_SLOTS 4   /* issue slots of a load, of local memory too */
+#define DOT8_SLOTS 2   /* of four products of bytes and their sum */
+#define ENGINE_SLOTS 8 /* of 16 rows by 8 tokens by a block on the matrix engine */
 #define ACTIVATE_STEPS 100 /* an activation, and quantising a block behind it */
 
 static double ceil_div(double a, double b)
@@ -82,7 +87,8 @@ static void add_norm(const struct device *d, struct pass_work *p, const struct n
     add(p, "norm", rows, items, 0,
         (struct kernel_work){.far = ceil_div(n, 16 * items),
                              .near = (used ? lap : 0) + blocks,
-                             .steps = norm_steps(s, n) + blocks * ACTIVATE_STEPS / 2,
+                             .steps = blocks * ACTIVATE_STEPS / 2,
+                             .ahead = norm_steps(s, n),
                              .bytes = n * 4,
                              .slots = rows * n * 40},
         "%d x %d%s", rows, d->base.config.model->hp.hidden, used ? ", + experts" : "");
@@ -95,7 +101,8 @@ static void add_rms(const struct device *d, struct pass_work *p, int parts, int 
     int most = n > m ? n : m;
     struct kernel_work w = {.far = 1,
                             .near = 1 + ceil_div(ceil_div(most, items), UNROLLED),
-                            .steps = most / (double)NUM_LANES + 20,
+                            .steps = 20,
+                            .ahead = most / (double)NUM_LANES,
                             .slots = ((double)parts * n + (double)more * m) * 20};
 
     if (n == m || !more)
@@ -127,21 +134,43 @@ static struct kernel_work row_work(enum dtype type, double cols, int per_round, 
     per_round = per_round / terms > 1 ? per_round / terms : 1;
     per_round = per_round < quarter ? per_round : (int)quarter;
     rounds = ceil_div(quarter, per_round);
-    return (struct kernel_work){.far = rounds *
-                                       ceil_div(ceil_div(4.0 * per_round, slots), UNROLLED),
+    return (struct kernel_work){.far = rounds * ceil_div(ceil_div(4.0 * per_round, slots), AHEAD),
                                 .near = rounds,
-                                .steps = quarter * terms};
+                                .ahead = quarter * terms};
 }
 
-/* Issue slots of a work-item of a GEMM for one block of 4 rows by so many tokens: products, loads
- * of codes and activations sixteen bytes at a time, factors, and its part of unpacking both. */
-static double gemm_slots(enum dtype type, int tokens)
+/* Instructions of one multiprocessor's work-groups, each with so many rows of so many blocks. */
+static double own_slots(enum dtype type, double groups, double rows, double blocks)
 {
-    double products = 32 * tokens * DOT8_SLOTS, loads = 8 * (4 + tokens) * LOAD_SLOTS,
-           sums = 4 * tokens * 5.0 * terms_of(type),
-           factors = (4 * terms_of(type) + 3 * tokens) * LOAD_SLOTS, staging = 82.0 / 4 * tokens;
+    return dtype_is_quantised(type)
+               ? ceil_div(groups, PROCESSORS) * rows * blocks * ROW_SLOTS * terms_of(type)
+               : 0;
+}
 
+/* Issue slots of a work-item of a GEMM for one block. Four or eight tokens by 4 rows: products,
+ * loads of codes and activations sixteen bytes at a time, factors, and its part of unpacking both.
+ * The matrix engine, two rows by eight tokens: instructions as ptxas 13.0 has them in the loop over
+ * blocks for sm_90, of Q4_0, what minima (Q4_K) and halves with factors (Q6_K) take besides; 16 of
+ * them are loads, four the engine's; and a quarter of what a step of four blocks takes. */
+static double gemm_slots(const struct device *d, enum dtype type, enum gemm_form form)
+{
+    int tokens = kernel_set_item_tokens(d, form), terms = terms_of(type);
+    double products = 32 * tokens * DOT8_SLOTS, loads = 8 * (4 + tokens) * LOAD_SLOTS,
+           sums = 4 * tokens * 5.0 * terms, factors = (4 * terms + 3 * tokens) * LOAD_SLOTS,
+           staging = 82.0 / 4 * tokens;
+
+    if (form == GEMM_ENGINE)
+        return 183 + (format_of[type].minimum ? 151 : 0) + (format_of[type].halves ? 180 : 0) +
+               16 * (LOAD_SLOTS - 1) + 4 * (ENGINE_SLOTS - 1) + 25;
     return products + loads + sums + factors + staging;
+}
+
+/* Of all its work-items for a work-group's tile. */
+static double gemm_group_slots(const struct device *d, enum dtype type, enum gemm_form form)
+{
+    double tile = kernel_set_tile(d, type, true);
+
+    return 16 * tile / kernel_set_item_tokens(d, form) * gemm_slots(d, type, form);
 }
 
 /* tiles x groups work-groups that multiply `rows` rows of `cols` columns with many tokens. */
@@ -156,8 +185,23 @@ static struct kernel_work tile_work(const struct device *d, enum dtype type, dou
                                     .slots = groups * cols * tile * (LOAD_SLOTS / 4 + 4)};
     return (struct kernel_work){.far = ceil_div(cols / 32, 4),
                                 .steps = cols / 32 * terms_of(type),
-                                .slots = groups * 16 * tile / d->type[type].item_tokens * cols /
-                                         32 * gemm_slots(type, d->type[type].item_tokens)};
+                                .slots = groups * cols / 32 *
+                                         gemm_group_slots(d, type, d->type[type].form)};
+}
+
+/* Of a launch's shape: the type, and with many tokens how its kernels work. */
+struct type_words {
+    char text[32];
+};
+
+static struct type_words words_of(const struct device *d, enum dtype type, bool many)
+{
+    enum gemm_form form = many ? d->type[type].form : GEMM_FOURS;
+    struct type_words w;
+
+    snprintf(w.text, sizeof w.text, "%s%s%s", dtype_info(type)->word, form == GEMM_FOURS ? "" : " ",
+             form == GEMM_FOURS ? "" : kernel_set_form_word(form));
+    return w;
 }
 
 /* Of the products of one work-group's shape: how many groups a matrix of so many rows takes. */
@@ -191,10 +235,11 @@ static void add_matmul(const struct device *d, struct pass_work *p, const struct
     w = many ? tile_work(d, type, tiles * groups, m[0]->cols)
              : row_work(type, m[0]->cols, matmul_step(d), d->slots);
     w.bytes = bytes;
+    w.own = many ? 0 : own_slots(type, groups, d->width, m[0]->cols / 32);
     if (rows > 1)
         snprintf(tokens, sizeof tokens, ", %d rows", rows);
     add(p, "matmul", tiles * groups, (double)(g.x * g.y), ops, w, "%d x %d %s%s", total, m[0]->cols,
-        dtype_info(type)->word, tokens);
+        words_of(d, type, many).text, tokens);
 }
 
 static void add_projection(const struct device *d, struct pass_work *p, int layer, int rows)
@@ -273,13 +318,14 @@ static void add_token_attend(const struct device *d, struct pass_work *p,
            tiles = ceil_div(longest * kv_bytes(d, s) / 2 / s->kv_heads, items * 128),
            keys = keys_seen(s, 1, depth), pairs = keys * s->heads * dim;
 
-    /* before the keys the rotation; behind them atomics, if there are parts of others to wait
-     * for, and the norming of a head's output */
+    /* before the keys the rotation; behind them atomics, parts of others if there are any, and the
+     * norming of a head's output */
     add(p, "token_attend", (double)chunks * s->heads, items, 4 * pairs,
-        (struct kernel_work){.far = 1 + laps * ceil_div(dim / 4, 16) + tiles - 1 +
-                                    (chunks > 1 ? 2 + ceil_div(chunks, 8) : 0),
+        (struct kernel_work){.far = 1 + laps * ceil_div(dim / 4, 16) + tiles - 1 + LAST_FAR +
+                                    (chunks > 1 ? ceil_div(chunks, 8) : 0),
                              .near = 4,
-                             .steps = laps * dim / 4 + turns * longest + 130 + 2 * chunks,
+                             .steps = laps * dim / 4 + 130 + 2 * chunks,
+                             .ahead = turns * longest,
                              .bytes = keys * kv_bytes(d, s),
                              .slots = pairs * 2 * (LOAD_SLOTS + 2)},
         "%d heads, %d keys", s->heads, depth + 1);
@@ -305,7 +351,8 @@ static void add_attend(const struct device *d, struct pass_work *p, const struct
         add(p, "attend", (double)chunks * s->heads * n, items, 4 * pairs,
             (struct kernel_work){.far = laps * ceil_div(dim / 4, 16) + tiles - 1,
                                  .near = 1,
-                                 .steps = laps * dim / 4 + turns * longest + 60,
+                                 .steps = laps * dim / 4 + 60,
+                                 .ahead = turns * longest,
                                  .bytes = (n > 1 ? depth + row + n : keys) * kv_bytes(d, s),
                                  .slots = pairs * 2 * (LOAD_SLOTS + 2)},
             "%d x %d heads, %d keys", n, s->heads, depth + row + n);
@@ -326,7 +373,7 @@ static void add_plain(struct pass_work *p, const char *name, int rows, int n)
 }
 
 static void add_attention(const struct device *d, struct pass_work *p, int layer, int rows,
-                          int depth, int used, bool normed)
+                          int depth, int used, bool normed, bool fused)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     const struct layer_shape *s = shape_of(d, layer);
@@ -349,6 +396,8 @@ static void add_attention(const struct device *d, struct pass_work *p, int layer
         add_plain(p, "add", rows, hp->hidden);
     if (s->norms.after)
         add_norm(d, p, &s->norms, rows, 0);
+    if (s->norms.after && fused)
+        add_plain(p, "add", rows, hp->hidden);
 }
 
 /* gate_up of n_tiles tiles of experts like x, entries of which are real. */
@@ -371,8 +420,33 @@ static void add_gate_up(const struct device *d, struct pass_work *p, const struc
     w.near += 2;
     w.steps += ACTIVATE_STEPS;
     w.bytes = n_experts * (sides * matrix_bytes(&x->up));
+    w.own = many ? 0 : own_slots(up, groups, 32 * sides, hidden / 32);
     add(p, "gate_up", groups, (double)(g.x * g.y), 2 * sides * entries * (double)ffn * hidden, w,
-        "%d x %d x %d %s", n_experts, (int)sides * ffn, hidden, dtype_info(up)->word);
+        "%d x %d x %d %s", n_experts, (int)sides * ffn, hidden, words_of(d, up, many).text);
+}
+
+/* token_gate_up: a quarter of each row a group. */
+static void add_token_gate_up(const struct device *d, struct pass_work *p,
+                              const struct expert_weights *x, int used)
+{
+    int hidden = d->base.config.model->hp.hidden, ffn = x->up.rows;
+    double sides = x->gate.rows > 0 ? 2 : 1, quarter = ceil_div(hidden / 32, 4),
+           groups = used * 4 * ceil_div(ffn, 32),
+           at_once = 4.0 * (d->small_local ? 8 : 16) / terms_of(x->up.type),
+           rounds = ceil_div(quarter, at_once);
+    struct group_shape g = kernel_set_group(d, x->up.type, false, true);
+    struct kernel_work w = {
+        .far = rounds *
+                   ceil_div(ceil_div(quarter < at_once ? quarter : at_once, d->gate_slots), AHEAD) +
+               LAST_FAR,
+        .near = rounds + 2,
+        .steps = ACTIVATE_STEPS,
+        .ahead = quarter * terms_of(x->up.type),
+        .bytes = used * (sides * matrix_bytes(&x->up)),
+        .own = own_slots(x->up.type, groups, 32 * sides, quarter)};
+
+    add(p, "token_gate_up", groups, (double)(g.x * g.y), 2 * sides * used * (double)ffn * hidden, w,
+        "%d x %d x %d %s", used, (int)sides * ffn, hidden, dtype_info(x->up.type)->word);
 }
 
 /* The same of down. */
@@ -387,9 +461,10 @@ static void add_down(const struct device *d, struct pass_work *p, const struct e
 
     w = many ? tile_work(d, down, out, ffn) : row_work(down, ffn, matmul_step(d), d->slots);
     w.near += 2;
+    w.own = many ? 0 : own_slots(down, out, d->width, ffn / 32);
     w.bytes = n_experts * matrix_bytes(&x->down);
     add(p, "down", out, (double)(dn.x * dn.y), 2.0 * entries * (double)ffn * hidden, w,
-        "%d x %d x %d %s", n_experts, hidden, ffn, dtype_info(down)->word);
+        "%d x %d x %d %s", n_experts, hidden, ffn, words_of(d, down, many).text);
 }
 
 /* token_down: blocks of several experts at once; norms: the last group that ends norms the row,
@@ -408,16 +483,19 @@ static void add_token_down(const struct device *d, struct pass_work *p,
     for (double left = used; left > 0; left -= at_once) {
         double blocks = (left < at_once ? left : at_once) * n;
 
-        w.far += ceil_div(ceil_div(blocks, d->slots), UNROLLED);
+        w.far += ceil_div(ceil_div(blocks, d->slots), AHEAD);
         w.near += 1;
-        w.steps += ceil_div(n, 4) * terms_of(m->type) + 4 * blocks / n;
+        w.steps += 4 * blocks / n;
+        w.ahead += ceil_div(n, 4) * terms_of(m->type);
     }
     if (norms) {
-        w.far += 2;
+        w.far += LAST_FAR;
         w.near += ceil_div(hidden, 8 * items);
-        w.steps += norm_steps(norms, hidden) + ceil_div(hidden / 4, items) * ACTIVATE_STEPS / 2;
+        w.steps += ceil_div(hidden / 4, items) * ACTIVATE_STEPS / 2;
+        w.ahead += norm_steps(norms, hidden);
     }
     w.bytes = used * matrix_bytes(m);
+    w.own = own_slots(m->type, ceil_div(hidden, d->width), d->width, used * n);
     add(p, "token_down", ceil_div(hidden, d->width), items, 2.0 * used * hidden * m->cols, w,
         "%d x %d x %d %s%s", used, m->rows, m->cols, dtype_info(m->type)->word,
         norms ? ", + norm" : "");
@@ -443,16 +521,18 @@ static int add_routed(const struct device *d, struct pass_work *p, int layer, in
         n_tiles = rows > 1 ? entries / tile + few : used;
     struct kernel_work work;
 
-    /* a stage of 8 times 16 bytes a work-item, each on its way while the one before is added up;
+    /* stages of 8 times 16 bytes a work-item: the additions of one outlast the wait for the next;
      * the last group of a row chooses */
-    work = (struct kernel_work){.far = ceil_div(n / 4, 2 * items),
-                                .near = 3,
-                                .steps = n / 4 + choice,
+    work = (struct kernel_work){.far = 1 + LAST_FAR,
+                                .near = 1,
+                                .steps = choice,
+                                .ahead = n / 4,
                                 .bytes = n * d->padded_experts * 4,
                                 .slots = rows * n * d->padded_experts * (LOAD_SLOTS + 1)};
     if (rows == 1 && d->token_route) { /* the first stage comes while the row is normed */
+        work.far = LAST_FAR;
         work.near += 1 + ceil_div(n / 4, 8 * items);
-        work.steps += norm_steps(norms, n);
+        work.ahead += norm_steps(norms, n);
         add(p, "token_route", groups + 4, items, 2.0 * n * experts, work, "%d x %d, %d of %d", rows,
             hp->hidden, used, s->experts);
     } else {
@@ -465,7 +545,8 @@ static int add_routed(const struct device *d, struct pass_work *p, int layer, in
             (struct kernel_work){.near = ceil_div(2.0 * entries / d->row_items, UNROLLED),
                                  .steps = 4 * experts + 2.0 * entries / d->row_items},
             "%d entries", entries);
-    if (rows > 1 || (s->shared && !like) || !kernel_set_token_downs(d, &x[0].down)) {
+    if (rows > 1 || norms->after || (s->shared && !like) ||
+        !kernel_set_token_downs(d, &x[0].down)) {
         add_gate_up(d, p, &x[0], few, n_tiles, entries, rows > 1);
         add_down(d, p, &x[0], few, n_tiles, entries, rows > 1);
         if (s->shared && !like) {
@@ -478,7 +559,10 @@ static int add_routed(const struct device *d, struct pass_work *p, int layer, in
         return 0;
     }
     last = last || !kernel_set_token_norms(d);
-    add_gate_up(d, p, &x[0], few, n_tiles, entries, false);
+    if (kernel_set_token_gates(d, &x[0].up))
+        add_token_gate_up(d, p, &x[0], used);
+    else
+        add_gate_up(d, p, &x[0], few, n_tiles, entries, false);
     add_token_down(d, p, &x[0], used, last ? NULL : &shape_of(d, layer + 1)->norms);
     return last ? 1 : 2;
 }
@@ -541,11 +625,13 @@ static void add_grouped(const struct device *d, struct pass_work *p, int layer, 
     add_down(d, p, first, n, tiles, entries, many);
 }
 
-void pass_work_item_tokens(struct device *d)
+void pass_work_forms(struct device *d)
 {
     for (int t = 0; t < DTYPE_COUNT; t++)
-        if (kernel_set_eight(d, t))
-            d->type[t].item_tokens = gemm_slots(t, 8) < 2 * gemm_slots(t, 4) ? 8 : 4;
+        for (int f = GEMM_EIGHTS; f < GEMM_FORMS; f++)
+            if (kernel_set_may(d, t, f) &&
+                gemm_group_slots(d, t, f) < gemm_group_slots(d, t, d->type[t].form))
+                d->type[t].form = f;
 }
 
 bool pass_work_runs(const struct device *d, int layer)
@@ -584,9 +670,15 @@ int pass_work_list(struct device *d, int first, int layers, int rows, int depth,
         out->layers++;
         if (open && !fuses)
             add_plain(out, "combine", rows, hp->hidden);
-        add_attention(d, out, l, rows, depth, open && fuses ? hp->n_experts_used : 0, normed);
+        add_attention(d, out, l, rows, depth, open && fuses ? hp->n_experts_used : 0, normed,
+                      fuses);
         normed = open = false;
-        if (fuses) {
+        if (fuses && shape_of(d, l)->norms.after) {
+            add_routed(d, out, l, rows, true);
+            add_plain(out, "combine", rows, hp->hidden);
+            add_norm(d, out, &shape_of(d, l)->norms, rows, 0);
+            add_plain(out, "add", rows, hp->hidden);
+        } else if (fuses) {
             int left = add_routed(d, out, l, rows, !continues(d, l, layers - out->layers));
 
             open = left == 0;

@@ -27,8 +27,8 @@ struct pass_work {
 int pass_work_list(struct device *d, int first, int layers, int rows, int depth,
                    struct pass_work *out, struct error *e);
 void pass_work_release(struct pass_work *p);
-/* For a device that is not there: tokens of a work-item of the GEMMs, as it would choose. */
-void pass_work_item_tokens(struct device *d);
+/* For a device that is not there: the forms of the kernels for many tokens, as it would choose. */
+void pass_work_forms(struct device *d);
 /* Whether the device runs this layer. */
 bool pass_work_runs(const struct device *d, int layer);
 /* Experts that row 0 .. rows-1 use where the host decides: of entry i of rows * used. */

@@ -13,6 +13,8 @@
 
 /* Of OpenCL 2.0's headers; older devices do not know the question. */
 #define SVM_CAPABILITIES 0x1053
+#define COMPUTE_CAPABILITY_MAJOR_NV 0x4000
+#define SUB_GROUP_SIZES_INTEL 0x4108
 #define SVM_FINE_GRAIN_BUFFER 2
 
 #define MAX_PLATFORMS 16
@@ -135,6 +137,24 @@ static void judge(struct cl_target *t)
         snprintf(t->info.why_not, sizeof t->info.why_not, "32 KB of local memory are needed");
 }
 
+/* The int8 matrix engine of a device with these extensions: NVIDIA's of compute capability 8.0 and
+ * more, Intel's by its least sub-group. 0: none that is known. */
+static int engine_of(cl_device_id id, const char *extensions)
+{
+    size_t sizes[16] = {0}, n = 0;
+
+    if (strstr(extensions, "cl_nv_device_attribute_query"))
+        return device_number(id, COMPUTE_CAPABILITY_MAJOR_NV, 4) >= 8;
+    if (!strstr(extensions, "cl_intel_subgroup_matrix_multiply_accumulate") ||
+        !strstr(extensions, "cl_intel_required_subgroup_size") ||
+        cl.GetDeviceInfo(id, SUB_GROUP_SIZES_INTEL, sizeof sizes, sizes, &n) != CL_SUCCESS)
+        return 0;
+    for (size_t i = 0; i < n / sizeof sizes[0]; i++)
+        if (sizes[i] == 8)
+            return 8;
+    return 16;
+}
+
 static void describe(struct cl_target *t)
 {
     char version[96];
@@ -160,6 +180,7 @@ static void describe(struct cl_target *t)
         if (cl.GetDeviceInfo(t->id, CL_DEVICE_EXTENSIONS, n, extensions, NULL) == CL_SUCCESS) {
             t->has_dot8 = strstr(extensions, "cl_khr_integer_dot_product") != NULL;
             t->has_fp16 = strstr(extensions, "cl_khr_fp16") != NULL;
+            t->engine = engine_of(t->id, extensions);
         }
         mem_free(extensions);
     }

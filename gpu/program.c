@@ -17,6 +17,7 @@ static const struct {
 #include "kernels.inc"
 };
 
+#define TEXTS 8 /* of a program at most */
 #define PROGRAM_MOST ((size_t)256 << 20)
 
 /* Header of a binary. The checksum detects damage; it is safe to load because the file belongs to
@@ -159,7 +160,7 @@ int program_build(struct device *d, const char *file, const char *what, const ch
 {
     char options[1200], broken[72];
     const struct device_config *c = &d->base.config;
-    const char *text[6] = {source("common"), source("rows"), source(file), "", "", ""};
+    const char *text[TEXTS] = {source("common"), source("rows"), source(file), "", "", "", "", ""};
     uint64_t key, start = clock_now();
     char path[1024], log[240];
     bool known = false, has_broken = false;
@@ -169,14 +170,16 @@ int program_build(struct device *d, const char *file, const char *what, const ch
         text[2] = table;
         text[3] = source("formats");
         text[4] = source("words");
-        text[5] = source("quant");
+        text[5] = source("blocks");
+        text[6] = source("gemm");
+        text[7] = source("quant");
     } else if (strcmp(file, "core") == 0) {
         text[3] = source("attention");
         text[4] = source("routing");
     }
     snprintf(broken, sizeof broken, " -DBROKEN_%.40s",
              opencl_tuning()->broken ? opencl_tuning()->broken : "");
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < TEXTS; i++)
         has_broken |= opencl_tuning()->broken && strstr(text[i], broken + 3);
     *out = NULL;
     if (snprintf(options, sizeof options, "%s%s", given, has_broken ? broken : "") >=
@@ -198,7 +201,7 @@ int program_build(struct device *d, const char *file, const char *what, const ch
         c->log(c->log_ctx, log);
     }
     if (!cl_injected(&rc))
-        *out = cl.CreateProgramWithSource(d->context, 6, text, NULL, &rc);
+        *out = cl.CreateProgramWithSource(d->context, TEXTS, text, NULL, &rc);
     if (cl_check(d, rc, "clCreateProgramWithSource", e) < 0)
         return ERR_DEVICE;
     if (!cl_injected(&rc))

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define VERDICT_FORMAT "moetop self-test 6"
+#define VERDICT_FORMAT "moetop self-test 7"
 #define VERDICT_MOST 65536
 
 static bool is_wrong(const struct verdict *v, const char *name)
@@ -86,39 +86,50 @@ static int run_type(struct selftest *b, enum dtype t, int many)
                : 0;
 }
 
-/* Kernels of eight tokens a work-item, right and faster; false: four it stays. A CPU's OpenCL is
- * not asked. */
-static bool eight_are_better(struct selftest *b, enum dtype t, uint64_t four)
+/* Whether a type's kernels in a form are right, and how long a product takes. False: they are not,
+ * or the device failed. A form that a test wants takes no time. */
+static bool try_form(struct selftest *b, enum dtype t, enum gemm_form form, uint64_t *ns)
 {
     struct verdict v = {0}, *before = b->v;
     const struct matrix *m = find_matrix(b->d->base.config.model, t);
-    bool better = false, forced = opencl_tuning()->item_tokens == 8;
-    uint64_t eight = 0;
+    bool right;
 
     b->v = &v;
-    if (kernel_set_item_tokens(b->d, t, 8, b->e) == 0 && run_type(b, t, 1) == 0 && v.n == 0)
-        better = selftest_matmul_time(b, m, &eight) == 0 && (forced || eight < four);
+    right = kernel_set_form(b->d, t, form, b->e) == 0 && run_type(b, t, 1) == 0 && v.n == 0 &&
+            selftest_matmul_time(b, m, ns) == 0;
     b->v = before;
-    return better;
+    if (right && form == opencl_tuning()->form)
+        *ns = 0;
+    return right;
 }
 
-/* How many tokens a work-item of a type's kernels for many has. */
-static int choose_tokens(struct selftest *b, enum dtype t)
+/* The fastest form of a type's kernels for many tokens of those that are right. A CPU's OpenCL is
+ * not asked, but where a test wants a form. */
+static int choose_form(struct selftest *b, enum dtype t)
 {
     struct device *d = b->d;
     const struct matrix *m = find_matrix(d->base.config.model, t);
-    bool forced = opencl_tuning()->item_tokens == 8;
-    uint64_t four = 0;
+    enum gemm_form last = GEMM_FOURS;
+    uint64_t best = 0, ns;
 
-    if (!m || !kernel_set_eight(d, t) || d->base.config.max_rows < 2 ||
-        (d->target.info.is_cpu_type && !forced))
+    if (!m || d->wide || !dtype_is_quantised(t) || d->base.config.max_rows < 2 ||
+        (d->target.info.is_cpu_type && opencl_tuning()->form == GEMM_FOURS))
         return 0;
-    if (selftest_matmul_time(b, m, &four) < 0)
+    if (selftest_matmul_time(b, m, &best) < 0)
         return ERR_DEVICE;
-    b->v->eight[t] = eight_are_better(b, t, four);
-    if (d->lost)
-        return ERR_DEVICE;
-    return b->v->eight[t] ? 0 : kernel_set_item_tokens(d, t, 4, b->e);
+    for (enum gemm_form form = GEMM_EIGHTS; form < GEMM_FORMS; form++) {
+        if (!kernel_set_may(d, t, form) ||
+            (d->target.info.is_cpu_type && form != opencl_tuning()->form))
+            continue;
+        last = form;
+        if (try_form(b, t, form, &ns) && ns < best) {
+            best = ns;
+            b->v->form[t] = form;
+        }
+        if (d->lost)
+            return ERR_DEVICE;
+    }
+    return b->v->form[t] == last ? 0 : kernel_set_form(d, t, b->v->form[t], b->e);
 }
 
 static int run_all(struct selftest *b)
@@ -138,20 +149,27 @@ static int run_all(struct selftest *b)
             if (run_type(b, t, many) < 0)
                 return ERR_DEVICE;
     for (int t = 0; t < DTYPE_COUNT; t++)
-        if (d->type[t].usable && choose_tokens(b, t) < 0)
+        if (d->type[t].usable && choose_form(b, t) < 0)
             return ERR_DEVICE;
     return 0;
 }
 
-static void note_eight(struct verdict *v, const char *type)
+/* "q4_0 engine" */
+static void note_form(struct verdict *v, const char *line)
 {
     for (int t = 0; t < DTYPE_COUNT; t++)
-        if (strcmp(dtype_info(t)->word, type) == 0)
-            v->eight[t] = true;
+        for (int f = 0; f < GEMM_FORMS; f++) {
+            char text[64];
+
+            snprintf(text, sizeof text, "%s %s", dtype_info(t)->word, kernel_set_form_word(f));
+            if (strcmp(line, text) == 0)
+                v->form[t] = f;
+        }
 }
 
 /* Verdict file: a line that names the format, then a line for each kernel that is wrong, or slower
- * than those that it replaces, and for each type with eight tokens a work-item, then "end". */
+ * than those that it replaces, and for each type whose kernels for many tokens have another form
+ * than the first, then "end". */
 static bool verdict_read(const char *path, struct verdict *v)
 {
     char *text, *next = NULL, *line;
@@ -168,8 +186,8 @@ static bool verdict_read(const char *path, struct verdict *v)
                 whole = true;
             else if (strncmp(line, "wrong ", 6) == 0 && v->n < SELFTEST_WRONG_MAX)
                 snprintf(v->wrong[v->n++], sizeof v->wrong[0], "%.47s", line + 6);
-            else if (strncmp(line, "eight ", 6) == 0)
-                note_eight(v, line + 6);
+            else if (strncmp(line, "form ", 5) == 0)
+                note_form(v, line + 5);
             else if (strncmp(line, "slower ", 7) == 0 && v->n_slower < SELFTEST_SLOWER_MAX)
                 snprintf(v->slower[v->n_slower++], sizeof v->slower[0], "%.47s", line + 7);
         }
@@ -187,8 +205,9 @@ static void verdict_write(const char *path, const struct verdict *v)
     for (int i = 0; i < v->n_slower; i++)
         strbuf_printf(&b, "slower %s\n", v->slower[i]);
     for (int t = 0; t < DTYPE_COUNT; t++)
-        if (v->eight[t])
-            strbuf_printf(&b, "eight %s\n", dtype_info(t)->word);
+        if (v->form[t] != GEMM_FOURS)
+            strbuf_printf(&b, "form %s %s\n", dtype_info(t)->word,
+                          kernel_set_form_word(v->form[t]));
     strbuf_puts(&b, "end\n");
     if (!b.failed)
         /* failing only means that the test is repeated */
@@ -223,6 +242,7 @@ static void apply(struct device *d, const struct verdict *v)
     d->token_attend = d->token_attend && is_used(v, "token_attend");
     d->token_route = d->token_route && is_used(v, "token_route");
     d->token_down = d->token_down && is_used(v, "token_down");
+    d->token_gate_up = d->token_gate_up && is_used(v, "token_gate_up");
     d->core_usable = d->core_usable && !is_wrong(v, "queue") && !is_wrong(v, "norm") &&
                      !is_wrong(v, "quantise");
     /* Layers run fused where attention is here, so routing kernels count for it too. */
@@ -256,6 +276,10 @@ int selftest(struct device *d, uint64_t key, struct error *e)
 
     d->attention_usable = true;
     snprintf(d->verdict, sizeof d->verdict, "not tested");
+    for (int t = 0; t < DTYPE_COUNT && opencl_tuning()->no_selftest; t++)
+        if (opencl_tuning()->form != GEMM_FOURS && kernel_set_may(d, t, opencl_tuning()->form) &&
+            kernel_set_form(d, t, opencl_tuning()->form, e) < 0)
+            return ERR_DEVICE;
     if (opencl_tuning()->no_selftest)
         return 0;
     if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-%016llx.verdict", c->cache_dir,
@@ -281,8 +305,8 @@ int selftest(struct device *d, uint64_t key, struct error *e)
     }
     apply(d, &v);
     for (int t = 0; t < DTYPE_COUNT; t++)
-        if (v.eight[t] && d->type[t].item_tokens != 8 && kernel_set_eight(d, t) &&
-            kernel_set_item_tokens(d, t, 8, e) < 0)
+        if (v.form[t] != d->type[t].form && kernel_set_may(d, t, v.form[t]) &&
+            kernel_set_form(d, t, v.form[t], e) < 0)
             return ERR_DEVICE;
     return 0;
 }

@@ -11,7 +11,7 @@
 struct verdict {
     int n;
     char wrong[SELFTEST_WRONG_MAX][48]; /* kernel names */
-    bool eight[DTYPE_COUNT];            /* tokens of a work-item where there are many */
+    enum gemm_form form[DTYPE_COUNT];
     int n_slower;
     char slower[SELFTEST_SLOWER_MAX][48]; /* than the kernels that they replace */
 };

@@ -428,6 +428,72 @@ static int test_token_down(struct expert_test *t)
     return rc;
 }
 
+/* token_gate_up of as many experts as the model uses, all of them this one, on one row. */
+struct token_gate_test {
+    struct expert_test *t;
+    int used;
+    struct expert_bank bank;
+};
+
+/* joined: by token_gate_up. */
+static int run_token_gate(void *ctx, bool joined)
+{
+    struct token_gate_test *x = ctx;
+    struct selftest *b = x->t->b;
+
+    return joined ? jobs_token_gate_up(b->d, x->t->shape, &x->bank, x->used, b->e)
+                  : jobs_gate_up(b->d, x->t->shape, &x->bank, 0, x->used, 0, b->e);
+}
+
+/* mid: the row that gate_up gave, once an expert. */
+static int token_gate_right(struct token_gate_test *x, const float *mid, const void *zeros,
+                            bool *right)
+{
+    struct selftest *b = x->t->b;
+    struct device *d = b->d;
+    size_t n = (size_t)(x->used * x->t->ffn);
+    struct tile tile[USED_MOST];
+    struct entry entry[USED_MOST];
+
+    for (int i = 0; i < x->used; i++) {
+        tile[i] = (struct tile){i, 1, 0, 0};
+        entry[i] = (struct entry){0, i};
+    }
+    if (selftest_put(b, d->mq.q, zeros, n) < 0 || selftest_put(b, d->mq.d, zeros, n / 8) < 0 ||
+        selftest_put(b, d->mq.s, zeros, n / 8) < 0 ||
+        selftest_put(b, d->tiles, tile, (size_t)x->used * sizeof *tile) < 0 ||
+        selftest_put(b, d->entries, entry, (size_t)x->used * sizeof *entry) < 0 ||
+        job_begin(d, b->e) < 0 || run_token_gate(x, true) < 0 || job_end(d, b->e) < 0 ||
+        job_harvest(d, b->e) < 0)
+        return ERR_DEVICE;
+    return selftest_same_quantised(b, &d->mq, mid, x->used, x->t->ffn, right);
+}
+
+/* Behind gate_up's own test, whose row of h is still there. */
+static int test_token_gate(struct expert_test *t)
+{
+    struct selftest *b = t->b;
+    struct token_gate_test x = {
+        t, b->d->base.config.model->hp.n_experts_used, {{&t->block}, 1, NULL}};
+    size_t n = (size_t)(x.used * t->ffn);
+    float *mid = mem_alloc(n, sizeof *mid);
+    char *zeros = mem_alloc(n, 1);
+    bool right = true;
+    int rc;
+
+    for (size_t i = 0; i < n && mid; i++)
+        mid[i] = t->mid[i % (size_t)t->ffn];
+    rc = mid && zeros ? token_gate_right(&x, mid, zeros, &right)
+                      : error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
+    if (rc == 0 && !right)
+        selftest_wrong(b, "token_gate_up");
+    else if (rc == 0)
+        rc = selftest_compare(b, "token_gate_up", run_token_gate, &x);
+    mem_free(zeros);
+    mem_free(mid);
+    return rc;
+}
+
 static void judge(struct expert_test *t, const char *kernel, const struct matrix *m, bool right)
 {
     char name[48];
@@ -470,6 +536,9 @@ int selftest_expert(struct selftest *b, const struct ffn_shape *s, const struct 
         judge(&t, "gate_up", &t.w.up, gate_ok);
         judge(&t, "down", &t.w.down, down_ok);
     }
+    if (rc == 0 && gate_ok && down_ok && !many && token_downs(&t) &&
+        kernel_set_token_gates(b->d, &t.w.up))
+        rc = test_token_gate(&t);
     if (rc == 0 && gate_ok && down_ok && !many && token_downs(&t))
         rc = test_token_down(&t);
     expert_release(&t);

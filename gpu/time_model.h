@@ -11,18 +11,22 @@ struct kernel_work {
     double far;   /* waits for memory: weights, keys and values */
     double near;  /* waits for what the kernel before wrote, in the cache */
     double steps; /* ordered additions, with the local memory that each of them reads */
+    double ahead; /* the same in loops that have what they add next on its way (rows.cl) */
+    double own;   /* instructions of the work-items of one multiprocessor, as slots */
     double bytes; /* read from memory, each once */
     double slots; /* instructions of all work-items, weighed by what they take to issue */
 };
 
 struct time_model {
-    const char *card;               /* "h200" */
-    const char *name;               /* "NVIDIA H200" */
-    double launch, far, near, step; /* microseconds each */
-    double bytes, slots;            /* a microsecond */
+    const char *card;                      /* "h200" */
+    const char *name;                      /* "NVIDIA H200" */
+    double launch, far, near, step, ahead; /* microseconds each */
+    double processors;
+    double bytes, slots; /* a microsecond */
     /* what the card's compiler and driver offer, from which the kernels' shapes follow */
     int group_items, local_bytes;
     unsigned long align;
+    int engine; /* ENGINE of gemm.cl */
 };
 
 /* NULL: no such card. */

@@ -7,6 +7,10 @@
 #include <CL/cl.h>
 #include <stdbool.h>
 
+/* How a type's kernels for many tokens work (gemm.cl): four or eight tokens a work-item, or an int8
+ * matrix engine. Of those that give the right bits a device keeps the fastest. */
+enum gemm_form { GEMM_FOURS, GEMM_EIGHTS, GEMM_ENGINE, GEMM_FORMS };
+
 /* Settings of the next opencl open. */
 struct opencl_tuning {
     int shape; /* 0: by device type; 1: one work-item a row (GPUs); 2: one work-item a group of
@@ -18,9 +22,10 @@ struct opencl_tuning {
                   staging memory */
     bool map_rows; /* rows in place are mapped and unmapped on a CPU's device, too */
     bool no_selftest;
-    bool small_local; /* treat the device as one with little local memory */
-    int tile;         /* tokens per tile, 0: the default; fewer compile faster */
-    int item_tokens;  /* 8: of a work-item of prompts' kernels, whether it is faster or not */
+    bool small_local;    /* treat the device as one with little local memory */
+    int tile;            /* tokens per tile, 0: the default; fewer compile faster */
+    enum gemm_form form; /* of prompts' kernels, whether it is faster or not */
+    int engine;          /* ENGINE of gemm.cl where there is none: by local memory in its place */
     int blas; /* 1: test CLBlast at open, also on a CPU device; 2: and use it where it is right but
                * slower */
 };

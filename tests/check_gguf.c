@@ -470,6 +470,88 @@ START_TEST(rows_with_a_scale)
 }
 END_TEST
 
+/* Repacked types whose values' hash is that of what ik_llama.cpp's dequantize_row functions make of
+ * the same bytes: numbers of a generator, but for the sign and the exponent of the `scales` F16
+ * numbers at the start of each superblock of the group (negative: F32 ones at the group's). */
+START_TEST(repacked_values)
+{
+    static const struct {
+        const char *name;
+        uint32_t gguf;
+        enum dtype shown;
+        int rows, cols, bytes, superblocks, scales;
+        uint64_t hash;
+    } types[] = {
+        {"q6_0", 133, DTYPE_Q8_0, 1, 64, 52, 2, 1, 0x4c803aaa1dbae29a},
+        {"q6_0_r4", 233, DTYPE_Q8_0, 4, 64, 52, 2, 4, 0x54febf0f6efd0405},
+        {"q8_k_r8", 399, DTYPE_Q8_0, 8, 512, 516, 2, 8, 0x928931648d22f925},
+        {"q8_k_r16", 397, DTYPE_Q8_0, 16, 512, 516, 2, 16, 0x8dc4ffc4fa4f17fc},
+        {"q8_kv_r8", 398, DTYPE_Q8_KV, 8, 256, 260, 2, -8, 0x8f68bb9a09b5b154},
+        {"q5_0_r4", 206, DTYPE_Q5_0, 4, 64, 44, 2, 4, 0x8a3829f98724cf97},
+        {"q2_k_r4", 210, DTYPE_Q2_K, 4, 512, 168, 2, 8, 0x85e124b451c20ed3},
+        {"q3_k_r4", 211, DTYPE_Q3_K, 4, 512, 220, 2, 4, 0xf8ce536b18bd2674},
+        {"iq2_xxs_r4", 216, DTYPE_IQ2_XXS, 4, 512, 132, 2, 4, 0x671791757af298e0},
+        {"iq2_xs_r4", 217, DTYPE_IQ2_XS, 4, 512, 148, 2, 4, 0x381ca4853c32b82c},
+        {"iq2_s_r4", 222, DTYPE_IQ2_S, 4, 512, 164, 2, 4, 0x8535cf598ce5dcd4},
+        {"iq3_xxs_r4", 218, DTYPE_IQ3_XXS, 4, 512, 196, 2, 4, 0xf68bf2a1b0804bed},
+        {"iq3_s_r4", 221, DTYPE_IQ3_S, 4, 512, 220, 2, 4, 0x7cee58805f0b70b1},
+        {"bf16_r16", 230, DTYPE_BF16, 16, 64, 128, 1, 0, 0xeb4d4f26cb022771},
+    };
+    static uint8_t group[16 * 516], packed[16 * 544];
+    float got[512];
+    const int rows = types[_i].rows;
+    const size_t size = (size_t)(rows * types[_i].bytes);
+    const uint64_t cols = (uint64_t)types[_i].cols, odd = cols - 1;
+    uint64_t values = HASH_START, unpacked = HASH_START;
+    struct made_file m = {0};
+    struct weight_file *f;
+    const struct tensor_view *t;
+    struct error e = {0};
+    struct bytes b;
+    uint32_t x = 1;
+
+    for (size_t i = 0; i < size; i++) {
+        x = x * 1664525u + 1013904223u;
+        group[i] = (uint8_t)(x >> 24);
+    }
+    for (int s = 0; s < types[_i].superblocks; s++)
+        for (int k = 0; k < types[_i].scales; k++) {
+            uint8_t *high = group + (size_t)s * size / (size_t)types[_i].superblocks + 2 * k + 1;
+
+            *high = 0x18 | (*high & 3);
+        }
+    for (int k = 0; k < -types[_i].scales; k++)
+        group[4 * k + 3] = 0x3c;
+    meta_string(&m, "general.architecture", "phimoe");
+    made_add(&m, "w.weight", DTYPE_F16, rows, types[_i].bytes / 2, 0, group);
+    b = made_gguf(&m);
+    patch(&b, "w.weight", 4, &cols, 8);
+    patch(&b, "w.weight", 4 + 16, &types[_i].gguf, 4);
+    ck_assert_int_eq(save(&b, in_tmp("repacked.gguf")), 0);
+    ck_assert_msg(weight_file_open(&f, path, false, &e) == 0, "%s", e.text);
+    t = weight_file_find(f, "w.weight");
+    ck_assert(t->type == types[_i].shown && t->packed && t->bytes == size);
+    packed_rows(t, 0, 1, rows, packed);
+    for (int r = 0; r < rows; r++) {
+        packed_values(t, r, got);
+        values = hash_bytes(values, got, cols * 4);
+        row_to_f32(t->type, packed + (size_t)r * dtype_row_bytes(t->type, (int64_t)cols),
+                   (int64_t)cols, got);
+        unpacked = hash_bytes(unpacked, got, cols * 4);
+    }
+    ck_assert_msg(values == types[_i].hash && unpacked == types[_i].hash, "%s", types[_i].name);
+    weight_file_close(f);
+    patch(&b, "w.weight", 4, &odd, 8);
+    ck_assert_int_eq(save(&b, in_tmp("repacked.gguf")), 0);
+    ck_assert_int_eq(weight_file_open(&f, path, false, &e), ERR_MODEL);
+    b.size -= 32; /* the last row is cut */
+    patch(&b, "w.weight", 4, &cols, 8);
+    refuse(&b, "repacked.gguf", ERR_MODEL, "truncated");
+    free(b.data);
+    made_release(&m);
+}
+END_TEST
+
 /* NVFP4 with a factor beside it, as llama.cpp converts ModelOpt's folders: one, or one a matrix. */
 START_TEST(blocks_with_a_factor)
 {
@@ -656,6 +738,7 @@ static Suite *suite(void)
     tcase_add_test(t, flipped_bytes);
     tcase_add_loop_test(t, rows_with_a_scale, 0, 21);
     tcase_add_loop_test(t, rows_in_groups, 0, 6);
+    tcase_add_loop_test(t, repacked_values, 0, 14);
     tcase_add_loop_test(t, blocks_with_a_factor, 0, 2);
     tcase_add_test(t, wide_groups);
     tcase_add_test(t, pieces);

@@ -817,6 +817,7 @@ START_TEST(test_wrong_kernels)
     check_broken("matmul", DTYPE_F32, false, true, false);
     check_broken("token_attend", DTYPE_Q8_0, true, true, true);
     check_broken("token_route", DTYPE_Q8_0, true, true, true);
+    check_broken("token_gate_up", DTYPE_Q8_0, true, true, true);
     check_broken("token_down", DTYPE_Q8_0, true, true, true);
 }
 END_TEST
@@ -1162,7 +1163,9 @@ START_TEST(test_microbench)
     if (_i % 2 == 0)
         ck_assert_int_eq(launches_of(measured, n, 0, NULL),
                          shapes[_i / 2] == 1 ? 7 + 6 + 2 : 2 * 10 + 1 + 2);
-    ck_assert_int_eq(launches_of(measured, n, 0, "gate_up"), 2);
+    ck_assert_int_eq(launches_of(measured, n, 0,
+                                 _i % 2 == 0 && shapes[_i / 2] == 1 ? "token_gate_up" : "gate_up"),
+                     2);
     ck_assert_int_eq(launches_of(measured, n, 2, "route"), _i % 2 ? 0 : 2);
 
     int m = opencl_device_ops.kernels(&c, "h200", passes, 3, predicted, 100, &about, &e);
@@ -1178,25 +1181,43 @@ START_TEST(test_microbench)
 }
 END_TEST
 
-/* Eight tokens a work-item where there are many, chosen at the first opening and kept. */
-START_TEST(test_eight_tokens)
+/* Forms of the kernels for many tokens, chosen at the first opening and kept; the matrix engine by
+ * local memory in its place: its fragments are those of the engine. */
+START_TEST(test_forms)
 {
-    static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q6_K};
-    struct opencl_tuning t = {.shape = 1, .tile = 8, .item_tokens = 8, .small_local = _i == 1};
+    static const struct {
+        enum gemm_form form;
+        enum dtype type;
+        int engine;
+        bool small_local;
+    } cases[] = {
+        {GEMM_EIGHTS, DTYPE_Q4_0, 0, false}, {GEMM_EIGHTS, DTYPE_Q4_K, 0, true},
+        {GEMM_EIGHTS, DTYPE_Q6_K, 0, false}, {GEMM_ENGINE, DTYPE_Q4_0, 1, false},
+        {GEMM_ENGINE, DTYPE_Q4_K, 1, true},  {GEMM_ENGINE, DTYPE_Q6_K, 1, false},
+        {GEMM_ENGINE, DTYPE_Q2_K, 1, false}, {GEMM_ENGINE, DTYPE_Q8_0, 8, false},
+        {GEMM_ENGINE, DTYPE_Q6_K, 8, false}, {GEMM_ENGINE, DTYPE_Q4_K, 16, false},
+        {GEMM_ENGINE, DTYPE_Q6_K, 16, true},
+    };
+    enum gemm_form form = cases[_i].form;
+    struct opencl_tuning t = {.shape = 1,
+                              .tile = cases[_i].engine > 1 ? 16 : 8,
+                              .form = form,
+                              .engine = cases[_i].engine,
+                              .small_local = cases[_i].small_local};
     struct tiny_shape s = base_shape;
     char command[600];
 
     if (!have_device(1))
         return;
     opencl_tune(&t);
-    s.type = types[_i];
-    s.hidden = s.ffn = _i ? 256 : 96; /* K-quants have blocks of 256 */
-    s.heads = _i ? 8 : 4;
-    s.width = _i == 2 ? 8 : 16;
+    s.type = cases[_i].type;
+    s.hidden = s.ffn = dtype_info(s.type)->block > 32 ? 256 : 96; /* K-quants have blocks of 256 */
+    s.heads = s.hidden > 96 ? 8 : 4;
+    s.width = s.type == DTYPE_Q6_K ? 8 : 16;
     s.layers = 1;
     check_against_cpu(s, KV_F16, 20, 0);
-    snprintf(command, sizeof command, "grep -qx 'eight %s' %.400s/*.verdict",
-             dtype_info(s.type)->word, cache_dir);
+    snprintf(command, sizeof command, "grep -qx 'form %s %s' %.400s/*.verdict",
+             dtype_info(s.type)->word, form == GEMM_EIGHTS ? "eights" : "engine", cache_dir);
     ck_assert_int_eq(system(command), 0);
 }
 END_TEST
@@ -1207,14 +1228,15 @@ START_TEST(test_slower_kernels)
     static const struct {
         const char *joined, *apart;
         int launches;
-    } cases[] = {{"token_down", "down", 7 + 7 + 1 + 2},
+    } cases[] = {{"token_gate_up", "gate_up", 7 + 6 + 2},
+                 {"token_down", "down", 7 + 7 + 1 + 2},
                  {"token_route", "route", 8 + 7 + 2},
                  {"token_attend", "attend", 9 + 8 + 2}};
     static const struct device_pass pass = {1, 100};
 
     if (!have_device(1))
         return;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 8; i++) {
         const char *name = cases[i / 2].joined;
         struct opencl_tuning tuning = {.shape = 1, .tile = 4, .slower = name};
         struct setup set = {base_shape, KV_F16, 1, 0};
@@ -1248,17 +1270,25 @@ static const struct {
     int shape, hidden, width;
     enum dtype type;
     enum kv_type kv;
-} interpreted_cases[] = {{2, 64, 16, DTYPE_Q4_0, KV_F16},
-                         {1, 64, 16, DTYPE_Q4_0, KV_F16},
-                         {1, 256, 16, DTYPE_Q4_K, KV_F32},
-                         {1, 256, 8, DTYPE_Q6_K, KV_Q8_0}};
+    enum gemm_form form;
+    int engine;
+} interpreted_cases[] = {{2, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0},
+                         {1, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0},
+                         {1, 256, 16, DTYPE_Q4_K, KV_F32, GEMM_FOURS, 0},
+                         {1, 256, 8, DTYPE_Q6_K, KV_Q8_0, GEMM_FOURS, 0},
+                         {1, 96, 16, DTYPE_Q4_0, KV_F16, GEMM_ENGINE, 1},
+                         {1, 256, 8, DTYPE_Q6_K, KV_F16, GEMM_ENGINE, 16}};
 static int interpreted; /* the case that oclgrind runs */
 
 /* A layer in one shape, several tokens and then one: the CPU's bits. */
 START_TEST(test_in_interpreter)
 {
     int i = interpreted, hidden = interpreted_cases[i].hidden;
-    struct opencl_tuning t = {.shape = interpreted_cases[i].shape, .no_selftest = true, .tile = 4};
+    struct opencl_tuning t = {.shape = interpreted_cases[i].shape,
+                              .no_selftest = true,
+                              .tile = interpreted_cases[i].form ? 16 : 4,
+                              .form = interpreted_cases[i].form,
+                              .engine = interpreted_cases[i].engine};
     struct setup one = {base_shape, interpreted_cases[i].kv, 6, 0};
     float *want, *got;
 
@@ -1355,7 +1385,7 @@ static Suite *suite(void)
     suite_add_tcase(s, launches);
     tcase_set_timeout(tuned, 240);
     tcase_add_checked_fixture(tuned, without_optimising, NULL);
-    tcase_add_loop_test(tuned, test_eight_tokens, 0, 3);
+    tcase_add_loop_test(tuned, test_forms, 0, 11);
     tcase_add_test(tuned, test_slower_kernels);
     suite_add_tcase(s, tuned);
     tcase_set_timeout(formats_case, 240);

@@ -402,6 +402,7 @@ START_TEST(balanced_decides_again_by_what_it_learns)
     for (int i = 0; i < 300; i++) {
         job_cost_add(&g->slots[0].prompt_expert, 1000, 1);
         job_cost_add(&g->slots[1].prompt_expert, 1000000000, 1);
+        job_cost_add(&g->slots[1].handoff, 1000000000, 1);
     }
     for (int i = 0; i < 2; i++) /* what is still on its way arrives first */
         place_safe_point(g);
@@ -410,6 +411,61 @@ START_TEST(balanced_decides_again_by_what_it_learns)
     ck_assert_int_eq(after, 0);
     free(logits);
     engine_close(g);
+}
+END_TEST
+
+/* Experts of the plan's device 1 that the CPU computed last; *there: those that the device did. */
+static int lent(struct engine *g, int *there)
+{
+    const struct plan *p = engine_prompt_plan(g) ? engine_prompt_plan(g) : engine_plan(g);
+    int n = 0;
+
+    *there = 0;
+    for (int i = 0; i < p->n_layers * p->n_experts; i++)
+        if (p->experts[i] == 1) {
+            n += g->forward.ran_on[i] == 0;
+            *there += g->forward.ran_on[i] == 1;
+        }
+    return n;
+}
+
+/* A device that is slower than the plan assumed: under balanced the CPU takes experts back in the
+ * pass itself, under a plan that names the device it does not; the bits stay. */
+START_TEST(the_cpu_takes_experts_of_a_slow_device)
+{
+    static const char *const plans[] = {"balanced", "experts-gpu"};
+    float *want = reference();
+
+    for (int k = 0; k < 2; k++) {
+        struct engine *g = open_demo(plain, "cpu");
+        struct planner_input *in = cost_model_input(g->cost_model);
+        struct error e = {0};
+        int there;
+
+        fake_device_control(NULL);
+        ck_assert_msg(engine_place(g, "gpu", &e) == 0, "%s", e.text); /* opens it */
+        for (int d = 0; d < 2; d++) {
+            struct planner_device *v = &in->devices[d];
+
+            v->attention_ns = v->expert_ns = v->head_ns = d ? 1e9 : 100;
+            v->prompt_attention_ns = d ? 1e9 : 100;
+            v->prompt_expert_ns = 1e6;
+        }
+        in->prompt_host_ns = 1;
+        ck_assert_msg(engine_place(g, plans[k], &e) == 0, "%s", e.text);
+        while (place_pending(g))
+            place_safe_point(g);
+        ck_assert(place_of_phase(g, PHASE_PROMPT)->lends == (k == 0));
+        for (int i = 0; i < JOB_RECENT; i++) {
+            job_cost_add(&g->slots[0].prompt_expert, 1000, 1);
+            job_cost_add(&g->slots[1].prompt_expert, 1000000000, 1);
+        }
+        same_as(want, g, plans[k]);
+        ck_assert_int_eq(lent(g, &there) > 0, k == 0);
+        ck_assert(k == 0 || there > 0);
+        engine_close(g);
+    }
+    free(want);
 }
 END_TEST
 
@@ -492,6 +548,7 @@ static Suite *suite(void)
     tcase_add_test(t, short_prompts_have_the_plan_of_tokens);
     tcase_add_test(t, balanced_expects_a_rate_for_each_phase);
     tcase_add_test(t, balanced_decides_again_by_what_it_learns);
+    tcase_add_test(t, the_cpu_takes_experts_of_a_slow_device);
     tcase_add_test(t, a_device_slow_in_prompts_is_noticed);
     tcase_add_test(t, a_held_up_job_says_nothing);
     suite_add_tcase(s, t);

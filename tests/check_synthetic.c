@@ -1,5 +1,5 @@
-/* tests/tools/synthetic_gguf.py: the shapes that speed is measured on open and compute, in every
- * format, and the same arguments write the same bytes. */
+/* tests/tools/synthetic_gguf.py and synthetic_families.py: the shapes that speed is measured on
+ * open and compute, in every format, and the same arguments write the same bytes. */
 #include "engine/run/internal.h"
 #include "tests/golden.h"
 #include "tests/support.h"
@@ -9,9 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const shapes[] = {"phi-tiny",        "phi-tiny-llama", "qwen3-30b-a3b",
-                                     "gpt-oss-20b",     "lfm2-8b-a1b",    "qwen3.5-35b-a3b",
-                                     "deepseek-v2-lite"};
+static const char *const shapes[] = {
+    "phi-tiny",       "phi-tiny-llama",  "qwen3-30b-a3b",    "gpt-oss-20b",
+    "lfm2-8b-a1b",    "qwen3.5-35b-a3b", "deepseek-v2-lite", "mixtral",
+    "olmoe",          "qwen2_moe",       "ernie4_5_moe",     "glm4_moe",
+    "solar_open",     "glm4_moe_lite",   "deepseek_v3",      "deepseek",
+    "bailing_moe",    "bailing_moe_v2",  "bailing_hybrid",   "kimi_linear",
+    "mistral4",       "granitemoe",      "granite_swa",      "granitemoehybrid",
+    "nemotron_h",     "afmoe",           "laguna",           "hy_v3",
+    "cohere2_moe",    "exaone_moe",      "mellum",           "dots1",
+    "hunyuan_v1_moe", "minimax_m2",      "qwen3_next",       "gemma4"};
 static const char *const types[] = {
     "F32",     "F16",    "BF16",   "Q4_0",   "Q4_1",   "Q5_0",   "Q5_1",    "Q8_0",   "Q2_K",
     "Q3_K",    "Q4_K",   "Q5_K",   "Q6_K",   "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ3_S",  "IQ2_XXS",

@@ -22,9 +22,9 @@
 static const struct {
     const char *kernel;
     double us, ops;
-} targets[] = {{"token_route", 14, 0}, {"norm", 6, 0}, {"matmul", 8, 70e12},
-               {"gate_up", 12, 0},     {"down", 8, 0}, {"token_down", 14, 0},
-               {"token_attend", 12, 0}};
+} targets[] = {{"token_route", 14, 0}, {"norm", 6, 0},           {"matmul", 8, 70e12},
+               {"gate_up", 12, 0},     {"token_gate_up", 12, 0}, {"down", 8, 0},
+               {"token_down", 14, 0},  {"token_attend", 12, 0}};
 
 static void print_target(const struct device_kernel *k, const struct device_pass *pass)
 {
@@ -54,7 +54,7 @@ static void print_kernel(const struct device_kernel *k, const struct device_pass
     }
     if (k->ops > 0 && k->seconds > 0)
         snprintf(top, sizeof top, "%.2f", k->ops / k->seconds * 1e-12);
-    printf("| %-12s | %-32s | %8d | %9.1f | %7s | %7s | %7s |", k->name, k->shape, k->launches,
+    printf("| %-13s | %-36s | %8d | %9.1f | %7s | %7s | %7s |", k->name, k->shape, k->launches,
            k->seconds * 1e6, speed, share, top);
     if (about->predicted)
         print_target(k, pass);
@@ -70,25 +70,29 @@ static bool listed(const struct device_kernel *k, int n, const struct device_ker
     return false;
 }
 
-static void print_pass(const struct device_kernel *k, int n, int pass, const struct device_pass *p,
-                       const struct device_kernels *about)
+/* ahead: the same kernels where loops that load ahead are as fast as their machine code; NULL:
+ * none. */
+static void print_pass(const struct device_kernel *k, const struct device_kernel *ahead, int n,
+                       int pass, const struct device_pass *p, const struct device_kernels *about)
 {
-    double seconds = 0;
+    double seconds = 0, least = 0;
     int launches = 0;
 
     if (p->rows > 1)
         printf("\nA prompt of %d tokens%s:\n\n", p->rows, about->predicted ? " (predicted)" : "");
     else
         printf("\nOne token behind %d%s:\n\n", p->depth, about->predicted ? " (predicted)" : "");
-    printf("| %-12s | %-32s | %8s | %9s | %7s | %7s | %7s |%s\n", "kernel", "shape", "launches",
+    printf("| %-13s | %-36s | %8s | %9s | %7s | %7s | %7s |%s\n", "kernel", "shape", "launches",
            "us", "GB/s", "of read", "Top/s", about->predicted ? " target   |" : "");
-    printf("| ------------ | -------------------------------- | -------: | --------: | ------: | "
-           "------: | ------: |%s\n",
-           about->predicted ? " -------- |" : "");
+    printf(
+        "| ------------- | ------------------------------------ | -------: | --------: | ------: | "
+        "------: | ------: |%s\n",
+        about->predicted ? " -------- |" : "");
     for (int i = 0; i < n; i++) {
         if (k[i].pass != pass)
             continue;
         seconds += k[i].seconds * k[i].launches;
+        least += ahead ? ahead[i].seconds * k[i].launches : 0;
         launches += k[i].launches;
         if (!listed(k, n, &k[i]))
             print_kernel(&k[i], p, about);
@@ -98,12 +102,15 @@ static void print_pass(const struct device_kernel *k, int n, int pass, const str
     if (about->layers == about->of_layers && seconds > 0)
         printf(", %.0f tokens/s by the kernels alone%s", p->rows / seconds,
                about->predicted ? ", predicted" : "");
+    if (about->layers == about->of_layers && least > 0)
+        printf("; %.0f if loops that load ahead are as fast as ptxas has them", p->rows / least);
     printf("%s.\n",
            listed(k, n, &k[n - 1]) && pass ? " (kernels listed above are not repeated)" : "");
 }
 
-static void print_all(const struct device_kernel *k, int n, const struct device_pass *passes,
-                      int n_passes, const struct device_kernels *about)
+static void print_all(const struct device_kernel *k, const struct device_kernel *ahead, int n,
+                      const struct device_pass *passes, int n_passes,
+                      const struct device_kernels *about)
 {
     printf("\nOpenCL kernels%s on %s, which reads %.1f GB/s",
            about->predicted ? ", PREDICTED and not measured," : "", about->device,
@@ -116,7 +123,7 @@ static void print_all(const struct device_kernel *k, int n, const struct device_
                "tokens/s of Q4_0, 400 of Q8_0 and Q4_K_M, "
                "12,000 of a prompt.\n");
     for (int p = 0; p < n_passes; p++)
-        print_pass(k, n, p, &passes[p], about);
+        print_pass(k, ahead, n, p, &passes[p], about);
 }
 
 static void print_line(void *ctx, const char *line)
@@ -160,7 +167,7 @@ static int measure(const struct options *o, const struct device_ops *ops, const 
 {
     struct model_options options = {
         .convert = -1, .width = cpu_pack_width(), .n_threads = topology_default_threads()};
-    struct device_kernel *k = mem_alloc(KERNELS_MOST, sizeof *k);
+    struct device_kernel *k = mem_alloc(2 * KERNELS_MOST, sizeof *k), *ahead = NULL;
     struct device_kernels about;
     struct device_pass passes[3];
     struct model *model = NULL;
@@ -182,9 +189,18 @@ static int measure(const struct options *o, const struct device_ops *ops, const 
                                   .log = print_line};
 
         rc = n = ops->kernels(&c, card, passes, n_passes, k, KERNELS_MOST, &about, e);
+        if (card && n > 0) {
+            char text[40];
+
+            snprintf(text, sizeof text, "%.30s-ahead", card);
+            ahead = k + KERNELS_MOST;
+            if ((rc = ops->kernels(&c, text, passes, n_passes, ahead, KERNELS_MOST, &about, e)) !=
+                n)
+                ahead = NULL;
+        }
     }
     if (rc >= 0 && n > 0)
-        print_all(k, n, passes, n_passes, &about);
+        print_all(k, ahead, n, passes, n_passes, &about);
     model_free(model);
     mem_free(k);
     return rc < 0 ? rc : 0;

@@ -1,6 +1,7 @@
 /* See row_scaled.h. */
 #include "engine/file/row_scaled.h"
 
+#include "engine/base/half.h"
 #include "engine/base/mem.h"
 #include "engine/file/blocks.h"
 #include "engine/file/reader.h"
@@ -14,33 +15,48 @@ static const struct {
     enum dtype type;
     int head, each; /* bytes before a row's superblocks, with its scale first; of a superblock */
     int rows;       /* of a group; 1: there are none */
+    int cols;       /* of the file's superblock; 0: the type's */
 } types[] = {
-    {144, DTYPE_IQ4_KS, 4, 136, 1},
-    {145, DTYPE_IQ2_KS, 2, 70, 1},
-    {146, DTYPE_IQ4_KS, 4, 128, 1},
-    {152, DTYPE_IQ5_KS, 4, 168, 1},
-    {156, DTYPE_IQ3_KS, 2, 102, 1},
-    {337, DTYPE_IQ2_K, 0, 76, ROW_GROUP},
-    {338, DTYPE_IQ3_K, 0, 110, ROW_GROUP},
-    {339, DTYPE_IQ4_K, 0, 144, ROW_GROUP},
-    {340, DTYPE_IQ5_K, 0, 176, ROW_GROUP},
-    {344, DTYPE_IQ4_KS, 4, 136, ROW_GROUP},
-    {352, DTYPE_IQ5_KS, 4, 168, ROW_GROUP},
-    {157, DTYPE_IQ2_KL, 2, 86, 1},
-    {158, DTYPE_IQ1_KT, 4, 56, 1},
-    {153, DTYPE_IQ2_KT, 4, 68, 1},
-    {154, DTYPE_IQ3_KT, 4, 100, 1},
-    {155, DTYPE_IQ4_KT, 4, 128, 1},
-    {151, DTYPE_Q8_KV, 8, 128, 1},
-    {202, DTYPE_Q4_0, 0, 18, 8},
-    {208, DTYPE_Q8_0, 0, 34, 8},
-    {212, DTYPE_Q4_K, 0, 144, 4},
-    {213, DTYPE_Q5_K, 0, 176, 4},
-    {214, DTYPE_Q6_K, 0, 210, 4},
-    {219, DTYPE_IQ1_S, 2, 48, 4},
-    {220, DTYPE_IQ4_NL, 0, 18, 4},
-    {223, DTYPE_IQ4_XS, 0, 136, 8},
-    {353, DTYPE_MXFP4, 0, 17, 8},
+    {144, DTYPE_IQ4_KS, 4, 136, 1, 0},
+    {145, DTYPE_IQ2_KS, 2, 70, 1, 0},
+    {146, DTYPE_IQ4_KS, 4, 128, 1, 0},
+    {152, DTYPE_IQ5_KS, 4, 168, 1, 0},
+    {156, DTYPE_IQ3_KS, 2, 102, 1, 0},
+    {337, DTYPE_IQ2_K, 0, 76, ROW_GROUP, 0},
+    {338, DTYPE_IQ3_K, 0, 110, ROW_GROUP, 0},
+    {339, DTYPE_IQ4_K, 0, 144, ROW_GROUP, 0},
+    {340, DTYPE_IQ5_K, 0, 176, ROW_GROUP, 0},
+    {344, DTYPE_IQ4_KS, 4, 136, ROW_GROUP, 0},
+    {352, DTYPE_IQ5_KS, 4, 168, ROW_GROUP, 0},
+    {157, DTYPE_IQ2_KL, 2, 86, 1, 0},
+    {158, DTYPE_IQ1_KT, 4, 56, 1, 0},
+    {153, DTYPE_IQ2_KT, 4, 68, 1, 0},
+    {154, DTYPE_IQ3_KT, 4, 100, 1, 0},
+    {155, DTYPE_IQ4_KT, 4, 128, 1, 0},
+    {151, DTYPE_Q8_KV, 8, 128, 1, 0},
+    {PLAIN_Q4_0_R8, DTYPE_Q4_0, 0, 18, 8, 0},
+    {PLAIN_Q8_0_R8, DTYPE_Q8_0, 0, 34, 8, 0},
+    {PLAIN_Q4_K_R4, DTYPE_Q4_K, 0, 144, 4, 0},
+    {PLAIN_Q5_K_R4, DTYPE_Q5_K, 0, 176, 4, 0},
+    {PLAIN_Q6_K_R4, DTYPE_Q6_K, 0, 210, 4, 0},
+    {PLAIN_IQ1_S_R4, DTYPE_IQ1_S, 2, 48, 4, 0},
+    {PLAIN_IQ4_NL_R4, DTYPE_IQ4_NL, 0, 18, 4, 0},
+    {PLAIN_IQ4_XS_R8, DTYPE_IQ4_XS, 0, 136, 8, 0},
+    {PLAIN_MXFP4_R8, DTYPE_MXFP4, 0, 17, 8, 0},
+    {PLAIN_Q6_0, DTYPE_Q8_0, 0, 26, 1, 0},
+    {PLAIN_Q6_0_R4, DTYPE_Q8_0, 0, 26, 4, 0},
+    {PLAIN_Q8_K_R8, DTYPE_Q8_0, 0, 258, 8, 256},
+    {PLAIN_Q8_K_R16, DTYPE_Q8_0, 0, 258, 16, 256},
+    {PLAIN_Q8_KV_R8, DTYPE_Q8_KV, 4, 128, 8, 0},
+    {PLAIN_Q5_0_R4, DTYPE_Q5_0, 0, 22, 4, 0},
+    {PLAIN_Q2_K_R4, DTYPE_Q2_K, 0, 84, 4, 0},
+    {PLAIN_Q3_K_R4, DTYPE_Q3_K, 0, 110, 4, 0},
+    {PLAIN_IQ2_XXS_R4, DTYPE_IQ2_XXS, 0, 66, 4, 0},
+    {PLAIN_IQ2_XS_R4, DTYPE_IQ2_XS, 0, 74, 4, 0},
+    {PLAIN_IQ2_S_R4, DTYPE_IQ2_S, 0, 82, 4, 0},
+    {PLAIN_IQ3_XXS_R4, DTYPE_IQ3_XXS, 0, 98, 4, 0},
+    {PLAIN_IQ3_S_R4, DTYPE_IQ3_S, 0, 110, 4, 0},
+    {PLAIN_BF16_R16, DTYPE_BF16, 0, 4, 16, 2},
 };
 #define TYPES ((int)(sizeof types / sizeof *types))
 
@@ -60,13 +76,18 @@ int row_scaled_type(uint32_t gguf)
     return i < 0 ? -1 : (int)types[i].type;
 }
 
+/* Columns of a superblock in the file. */
+static int file_cols(int i)
+{
+    return types[i].cols ? types[i].cols : dtype_info(types[i].type)->block;
+}
+
 size_t row_scaled_bytes(uint32_t gguf, int64_t cols)
 {
     int i = find_type(gguf);
 
     return i < 0 ? 0
-                 : (size_t)types[i].head +
-                       (size_t)(cols / dtype_info(types[i].type)->block) * (size_t)types[i].each;
+                 : (size_t)types[i].head + (size_t)(cols / file_cols(i)) * (size_t)types[i].each;
 }
 
 const struct packed *row_scaled_mark(uint32_t gguf)
@@ -76,9 +97,11 @@ const struct packed *row_scaled_mark(uint32_t gguf)
         .kind = PACKING_ROWS, .row_type = i \
     }
     static const struct packed marks[] = {
-        MARK(0),  MARK(1),  MARK(2),  MARK(3),  MARK(4),  MARK(5),  MARK(6),  MARK(7),  MARK(8),
-        MARK(9),  MARK(10), MARK(11), MARK(12), MARK(13), MARK(14), MARK(15), MARK(16), MARK(17),
-        MARK(18), MARK(19), MARK(20), MARK(21), MARK(22), MARK(23), MARK(24), MARK(25)};
+        MARK(0),  MARK(1),  MARK(2),  MARK(3),  MARK(4),  MARK(5),  MARK(6),  MARK(7),
+        MARK(8),  MARK(9),  MARK(10), MARK(11), MARK(12), MARK(13), MARK(14), MARK(15),
+        MARK(16), MARK(17), MARK(18), MARK(19), MARK(20), MARK(21), MARK(22), MARK(23),
+        MARK(24), MARK(25), MARK(26), MARK(27), MARK(28), MARK(29), MARK(30), MARK(31),
+        MARK(32), MARK(33), MARK(34), MARK(35), MARK(36), MARK(37), MARK(38), MARK(39)};
 #undef MARK
     int i = find_type(gguf);
 
@@ -114,6 +137,10 @@ int row_scaled_show(struct weight_file *f, struct error *e)
         if (p->rows % types[p->row_type].rows)
             return error_set(e, ERR_MODEL, "%s: tensor %s lies in groups of %d rows, but has %lld",
                              f->path, t->name, types[p->row_type].rows, (long long)p->rows);
+        if (p->cols % file_cols(p->row_type))
+            return error_set(e, ERR_MODEL,
+                             "%s: tensor %s has rows of %lld columns, no multiple of %d", f->path,
+                             t->name, (long long)p->cols, file_cols(p->row_type));
     }
     return 0;
 }
@@ -146,37 +173,46 @@ static void put_superblocks(const struct tensor_view *t, int64_t row, int64_t fi
                             uint8_t *out)
 {
     const struct packed *p = t->packed;
-    const int group = types[p->row_type].rows;
+    const int group = types[p->row_type].rows, cols = file_cols(p->row_type),
+              parts = cols / dtype_info(t->type)->block;
     const size_t head = (size_t)types[p->row_type].head, each = (size_t)types[p->row_type].each,
-                 bytes = head + (size_t)(p->cols / dtype_info(t->type)->block) * each,
-                 block = (size_t)dtype_info(t->type)->bytes, factor = block - each;
-    const uint8_t *data = t->data, *scale = data + (size_t)row * bytes,
-                  *from = scale + head + (size_t)first * each;
+                 bytes = head + (size_t)(p->cols / cols) * each,
+                 block = (size_t)dtype_info(t->type)->bytes;
+    const uint8_t *rows = (const uint8_t *)t->data + (size_t)(row / group * group) * bytes;
 
     assert(p->kind == PACKING_ROWS && row >= 0 && row < p->rows);
-    for (int64_t b = 0; b < n; b++, from += each, out += block) {
-        if (group > 1) {
-            const uint8_t *rows = data + (size_t)(row / group * group) * bytes;
+    for (int64_t b = first; b < first + n; b++, out += block) {
+        const uint8_t *from = rows + (head + (size_t)(b / parts) * each) * (size_t)group;
 
-            if (row_group_type(t->type))
-                row_group_block(t->type, rows, (int)(row % group), first + b, out);
-            else
-                row_group_plain(t->type, rows, group, (int)(row % group), first + b, out);
-            continue;
-        }
-        if (is_kss(p)) {
-            memcpy(out, scale, head);
+        if (group > 1 && row_group_type(t->type)) {
+            row_group_block(t->type, rows, (int)(row % group), b, out);
+        } else if (group > 1 || types[p->row_type].gguf == PLAIN_Q6_0) {
+            row_group_plain((enum row_group_plain)types[p->row_type].gguf, rows, from,
+                            (int)(row % group), b % parts, out);
+        } else if (is_kss(p)) {
+            memcpy(out, rows, head);
             put_kss(from, out + head);
-            continue;
+        } else {
+            memcpy(out, rows, block - each);
+            memcpy(out + block - each, from, each);
         }
-        memcpy(out, scale, factor);
-        memcpy(out + factor, from, each);
     }
+}
+
+/* BF16: two columns of 16 rows side by side; where those of column c are. */
+static const uint8_t *pair_of_halves(const struct tensor_view *t, int64_t row, int64_t c)
+{
+    return (const uint8_t *)t->data + row / 16 * 16 * t->packed->cols * 2 + c / 2 * 64 +
+           row % 16 * 4;
 }
 
 void row_scaled_row(const struct tensor_view *t, int64_t row, uint8_t *out)
 {
-    put_superblocks(t, row, 0, t->packed->cols / dtype_info(t->type)->block, out);
+    if (t->type == DTYPE_BF16)
+        for (int64_t c = 0; c < t->packed->cols; c += 2)
+            memcpy(out + 2 * c, pair_of_halves(t, row, c), 4);
+    else
+        put_superblocks(t, row, 0, t->packed->cols / dtype_info(t->type)->block, out);
 }
 
 void row_scaled_values(const struct tensor_view *t, int64_t row, float *out)
@@ -184,6 +220,13 @@ void row_scaled_values(const struct tensor_view *t, int64_t row, float *out)
     const int cols = dtype_info(t->type)->block;
     uint8_t block[256];
 
+    for (int64_t c = 0; t->type == DTYPE_BF16 && c < t->packed->cols; c++) {
+        const uint8_t *p = pair_of_halves(t, row, c) + c % 2 * 2;
+
+        out[c] = num_from_bf16((uint16_t)(p[0] | p[1] << 8));
+    }
+    if (t->type == DTYPE_BF16)
+        return;
     assert((size_t)dtype_info(t->type)->bytes <= sizeof block);
     for (int64_t b = 0; b < t->packed->cols / cols; b++, out += cols) {
         put_superblocks(t, row, b, 1, block);

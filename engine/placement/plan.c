@@ -46,6 +46,7 @@ void plan_assign(struct plan *to, const struct plan *from)
     memcpy(to->experts, from->experts, cells);
     memcpy(to->streamed, from->streamed, cells);
     to->head = from->head;
+    to->lends = from->lends;
 }
 
 void plan_free(struct plan *p)

@@ -23,6 +23,10 @@ struct plan {
     /* the same shape, 1: its weights are streamed to its device, not resident (device.h, stream) */
     uint8_t *streamed;
     uint8_t head;
+    /* It says who has which experts, not who must compute them: in a prompt's groups of rows the
+     * CPU takes some of a device's when it would wait for it. Of plans that are to be fast, not of
+     * those that name a device. */
+    uint8_t lends;
 };
 
 /* everything on device 0; NULL: no memory */

@@ -12,8 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDS 8 /* of the search in a layer */
-#define GROUPS 2 /* of rows, in a prompt's pass whose layers are divided */
+#define ROUNDS 8        /* of the search in a layer */
+#define LEAST_GAIN 1e-3 /* of a prompt's plan that moves more */
+#define GROUPS 2        /* of rows, in a prompt's pass whose layers are divided */
 
 /* Of a row: measured there, else on the CPU, else as a token's, else by the bytes. */
 static double prompt_ns_of(double there, double cpu, double token, double bytes)
@@ -156,6 +157,7 @@ struct simulated {
     double mixed_at;  /* ... the last one at this time */
     double ready;     /* its jobs on devices end */
     bool own_done;    /* the CPU's experts, before the devices' were sent */
+    double lent;      /* ns of the CPU for those of devices that it takes */
 };
 
 struct simulation {
@@ -222,6 +224,35 @@ static void simulate_begin(struct simulation *s, struct simulated *g)
     g->stage = !fused ? MIXED : g->layer < s->in->n_layers ? BEGIN : DONE;
 }
 
+/* ns of the CPU until it can give a device the experts of the group that is next; 0: none is. */
+static double until_next(struct simulation *s, const struct simulated *g)
+{
+    for (int i = 0; i < s->n; i++) {
+        const struct simulated *h = &s->group[i];
+        int layer = h->layer + (h->stage > ROUTED);
+
+        if (h == g || h->stage == DONE || layer == s->in->n_layers)
+            continue;
+        return (h->stage > BEGIN && h->stage <= ROUTED) || s->p->attention[layer]
+                   ? 0
+                   : attention_ns(s->in, 0, layer) / s->n;
+    }
+    return 0;
+}
+
+/* Of a device's experts, the part that the CPU keeps (microbatch.c, share). */
+static double lent_part(struct simulation *s, const struct simulated *g, int d)
+{
+    double there = experts_ns(s, d, g->layer),
+           here = there * expert_ns(s->in, 0, g->layer) / expert_ns(s->in, d, g->layer), part;
+
+    if (!s->p->lends)
+        return 0;
+    part = (there - until_next(s, g) - (g->own_done ? 0 : experts_ns(s, 0, g->layer)) - g->lent) /
+           (there + here);
+    return part > 0 ? part : 0;
+}
+
 static void simulate_step(struct simulation *s, struct simulated *g)
 {
     double host = s->in->prompt_host_ns * s->in->prompt_rows / s->n;
@@ -231,11 +262,17 @@ static void simulate_step(struct simulation *s, struct simulated *g)
     case MIXED: s->now += host; break;
     case ROUTED:
         for (int d = 1; d < s->in->n_devices; d++)
-            if (shares(s, g->layer)[d] > 0)
-                give(s, g, d, experts_ns(s, d, g->layer));
+            if (shares(s, g->layer)[d] > 0) {
+                double part = lent_part(s, g, d), ns = experts_ns(s, d, g->layer);
+
+                g->lent += part * ns * expert_ns(s->in, 0, g->layer) /
+                           expert_ns(s->in, d, g->layer);
+                give(s, g, d, (1 - part) * ns);
+            }
         break;
     case OWN:
-        s->now += g->own_done ? 0 : experts_ns(s, 0, g->layer);
+        s->now += g->lent + (g->own_done ? 0 : experts_ns(s, 0, g->layer));
+        g->lent = 0;
         g->own_done = false;
         break;
     case COMBINE: g->stage = ++g->layer < s->in->n_layers ? BEGIN : DONE; return;
@@ -293,21 +330,22 @@ static double overlapped_ns(const struct planner_input *in, const double *usage,
     for (;;) {
         struct simulated *next = NULL;
         double soonest = -1;
-        bool feeds = false;
+        int feeds = 0; /* 2: a device gets work, or soon; 0: the CPU's experts, which can wait */
 
         for (int i = 0; i < s.n; i++) {
             struct simulated *g = &s.group[i];
             double at = g->stage == DONE ? -1 : may_step(&s, g);
-            bool fed;
+            int fed;
 
             if (at < 0)
                 continue;
             soonest = soonest < 0 || at < soonest ? at : soonest;
             if (at > s.now)
                 continue;
-            fed = !early(&s, g) &&
-                  (needs_device(&s, g) >= 0 || g->stage == MIXED || g->stage == ROUTED);
-            if (!next || (fed && !feeds)) {
+            fed = early(&s, g) || g->stage == OWN                                       ? 0
+                  : needs_device(&s, g) >= 0 || g->stage == MIXED || g->stage == ROUTED ? 2
+                                                                                        : 1;
+            if (!next || fed > feeds) {
                 next = g;
                 feeds = fed;
             }
@@ -677,7 +715,7 @@ static void try_division(const struct planner_spec *s, const struct planner_inpu
 
     divide(s, in, r, base, v, p);
     ns = planner_token_ns(in, p);
-    if (*best_ns > 0 && ns >= *best_ns)
+    if (*best_ns > 0 && ns >= *best_ns * (1 - LEAST_GAIN))
         return;
     *best = v;
     *best_ns = ns;
@@ -730,6 +768,13 @@ static int fill_prompt(const struct planner_spec *s, const struct planner_input 
                      &ns);
     divide(s, in, r, base, best, p);
     worth_it(in, base, p);
+    /* what the CPU takes back costs nothing where both sides have the weights, what the device
+     * lacks is time lost: routing differs from layer to layer */
+    if (in->devices[in->target].unified && best.experts && plan_diff(base, p, NULL)) {
+        best.experts += layers * (best.experts / layers / 3 + 1);
+        best.last = 0;
+        divide(s, in, r, base, best, p);
+    }
     plan_free(base);
     return 0;
 }
@@ -753,6 +798,7 @@ int planner_fill_balanced(const struct planner_spec *s, const struct planner_inp
     if (rc < 0)
         goto out;
     rank_experts(in, p, order, &r);
+    p->lends = true;
     if (in->prompt_rows >= PLANNER_OVERLAP) {
         rc = fill_prompt(s, in, &r, p);
         goto out;

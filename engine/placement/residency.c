@@ -496,8 +496,10 @@ int residency_step(struct residency *r, struct plan *in_force, const struct resi
     }
     for (int k = 0; k < phases(r); k++) {
         settled = settled && plan_equal(s.in_force[k], r->want[k]);
-        if (plan_equal(s.in_force[k], r->want[k]))
+        if (plan_equal(s.in_force[k], r->want[k])) {
             memcpy(s.in_force[k]->name, r->want[k]->name, sizeof r->want[k]->name);
+            s.in_force[k]->lends = r->want[k]->lends;
+        }
     }
     return settled && !s.left;
 }

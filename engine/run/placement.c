@@ -93,7 +93,7 @@ static void fill_input(struct engine *g, enum plan_phase phase, struct planner_i
     in->doubt = phase == PHASE_PROMPT ? DOUBT_PROMPT : DOUBT;
     in->move_bytes = g->spec[phase].planner && g->spec[phase].planner->replans ? REPLAN_BYTES : 0;
     for (int d = 0; d < g->n_devices && d < PLANNER_DEVICES; d++) {
-        const struct device_slot *s = &g->slots[d];
+        struct device_slot *s = &g->slots[d];
 
         if (s->handoff.jobs >= LEARNT) {
             in->devices[d].handoff_ns = job_cost_typical(&s->handoff);
@@ -103,6 +103,8 @@ static void fill_input(struct engine *g, enum plan_phase phase, struct planner_i
             in->devices[d].prompt_attention_ns = job_cost_typical(&s->prompt_attention);
         if (s->prompt_expert.blocks >= LEARNT_ROWS)
             in->devices[d].prompt_expert_ns = job_cost_typical(&s->prompt_expert);
+        s->planned_attention = in->devices[d].prompt_attention_ns;
+        s->planned_expert = in->devices[d].prompt_expert_ns;
         if (s->attention.blocks)
             in->devices[d].attention_ns = block_ns(&s->attention, in->devices[d].handoff_ns);
         if (s->expert.blocks)

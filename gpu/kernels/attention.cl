@@ -269,14 +269,49 @@ static inline void values_load(__global const uchar *from, int bytes, uint4 *v)
     }
 }
 
-/* Dimension d of values begin .. end-1 of the tile, weighted with p, upwards. */
-static inline float value_sum(__local const float *p, __local const uchar *tile, int d, int dim,
-                              int begin, int end, float acc)
+/* Dimension d of values begin .. end-1 of the tile, weighted with p, upwards; the next eight are on
+ * their way meanwhile, as in lane_sums. p: aligned to four where there are eight. */
+#define VALUES_AHEAD 8
+static inline void value_read(__local const float *p, __local const uchar *tile, int d, int dim,
+                              float *weight, float *value)
 {
-#pragma unroll 8
+#pragma unroll
+    for (int k = 0; k < VALUES_AHEAD / 4; k++)
+        vstore4(((__local const float4 *)p)[k], k, weight);
+#pragma unroll
+    for (int k = 0; k < VALUES_AHEAD; k++)
+        value[k] = VALUE(tile + (size_t)k * V_ROW(dim));
+}
+
+static inline float few_values(__local const float *p, __local const uchar *tile, int d, int dim,
+                               int begin, int end, float acc)
+{
     for (int t = begin; t < end; t++)
         acc = fma(p[t], VALUE(tile + (size_t)t * V_ROW(dim)), acc);
     return acc;
+}
+
+static inline float value_sum(__local const float *p, __local const uchar *tile, int d, int dim,
+                              int begin, int end, float acc)
+{
+    int from = min((begin + 3) / 4 * 4, max(begin, end)), laps = max(end - from, 0) / VALUES_AHEAD;
+    float p_now[VALUES_AHEAD], v_now[VALUES_AHEAD], p_next[VALUES_AHEAD], v_next[VALUES_AHEAD];
+
+    acc = few_values(p, tile, d, dim, begin, from, acc);
+    if (laps)
+        value_read(p + from, tile + (size_t)from * V_ROW(dim), d, dim, p_now, v_now);
+    for (int lap = 0; lap < laps; lap++) {
+        int next = from + min(lap + 1, laps - 1) * VALUES_AHEAD;
+
+        value_read(p + next, tile + (size_t)next * V_ROW(dim), d, dim, p_next, v_next);
+#pragma unroll
+        for (int k = 0; k < VALUES_AHEAD; k++) {
+            acc = fma(p_now[k], v_now[k], acc);
+            p_now[k] = p_next[k];
+            v_now[k] = v_next[k];
+        }
+    }
+    return few_values(p, tile, d, dim, from + laps * VALUES_AHEAD, end, acc);
 }
 
 /* Rule 7's sums of values begin .. end-1 of a chunk at `values`, weighted with p: acc has those of
@@ -652,7 +687,7 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void token_atten
 {
     __local struct chunk_room c;
     __local float own_key[MAX_DIM], own_value[MAX_DIM];
-    __local int last;
+    __local int last[2];
     int lid = get_local_id(0), chunk = first_chunk + get_group_id(0), head = get_group_id(1),
         shared = heads / kv_heads, kv_head = head / shared, own = chunk == token / CHUNK,
         begin = window && token - window + 1 > 0 ? token - window + 1 : 0, base = chunk * CHUNK,
@@ -694,9 +729,8 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void token_atten
     }
 
     /* The others run through: PoCL 3.1 miscompiles a return before a barrier. */
-    int merges = last_of(arrivals + head, n_chunks, &last) ? n_chunks : 0,
-        writes = last_of(arrivals + heads + kv_head, n_chunks * shared, &last) ? dim : 0,
-        columns = merges ? dim : 0;
+    last_of_two(arrivals + head, n_chunks, arrivals + heads + kv_head, n_chunks * shared, last);
+    int merges = last[0] ? n_chunks : 0, writes = last[1] ? dim : 0, columns = merges ? dim : 0;
     __local float *tops = (__local float *)c.tile, *totals = tops + merges,
                   *weights = totals + merges, *out = (__local float *)c.score;
 

@@ -175,16 +175,17 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void quantise(
         quantise32(vload16(2 * k, x), vload16(2 * k + 1, x), q + 32 * k, d + k, s + k);
 }
 
-/* Rule 9: x += w0*e0 + w1*e1 + ..., fused, in routing order. */
+/* Rule 9: x += w0*e0 + w1*e1 + ..., fused, in routing order; fresh: to 0, where a norm follows. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void combine(
     __global const float *out, __global const float *weights, __global float *x, int base, int rows,
-    int used, int n)
+    int used, int n, int fresh)
 {
     size_t i = get_global_id(0), row = i / n;
 
     if (row >= rows)
         return;
-    x[i] = x[i] + combined(out, weights + base + row * used, i, (size_t)rows * n, used);
+    x[i] = (fresh ? 0.0f : x[i]) +
+           combined(out, weights + base + row * used, i, (size_t)rows * n, used);
 }
 
 /* For the GEMMs of CLBlast (blas.c): 16-bit weights converted to F32, a bias for every row, an

@@ -58,6 +58,51 @@ static inline void stage_load(const struct route_row *row, __global const float 
     }
 }
 
+/* An expert's sum goes on over `fours` times four columns of a stage, in order; the next sixteen
+ * are on their way meanwhile, as in lane_sums. */
+#define STAGE_AHEAD 4
+static inline void stage_read(__local const float4 *v, __local const float4 *h, float4 *now_v,
+                              float4 *now_h)
+{
+#pragma unroll
+    for (int k = 0; k < STAGE_AHEAD; k++) {
+        now_v[k] = v[k * LANES];
+        now_h[k] = h[k];
+    }
+}
+
+static inline float four_sum(float4 v, float4 h, float sum)
+{
+    sum = fma(v.x, h.x, sum);
+    sum = fma(v.y, h.y, sum);
+    sum = fma(v.z, h.z, sum);
+    return fma(v.w, h.w, sum);
+}
+
+static inline float stage_sum(__local const float4 *v, __local const float4 *h, int fours,
+                              float sum)
+{
+    int laps = fours / STAGE_AHEAD;
+    float4 now_v[STAGE_AHEAD], now_h[STAGE_AHEAD], next_v[STAGE_AHEAD], next_h[STAGE_AHEAD];
+
+    if (laps)
+        stage_read(v, h, now_v, now_h);
+    for (int lap = 0; lap < laps; lap++) {
+        int next = min(lap + 1, laps - 1) * STAGE_AHEAD;
+
+        stage_read(v + next * LANES, h + next, next_v, next_h);
+#pragma unroll
+        for (int k = 0; k < STAGE_AHEAD; k++) {
+            sum = four_sum(now_v[k], now_h[k], sum);
+            now_v[k] = next_v[k];
+            now_h[k] = next_h[k];
+        }
+    }
+    for (int i = laps * STAGE_AHEAD; i < fours; i++)
+        sum = four_sum(v[i * LANES], h[i], sum);
+    return sum;
+}
+
 /* The sums of columns begin .. end-1, a quarter, of sixteen experts by a work-group: all load, into
  * local memory and a stage ahead of the additions, which the first sixteen do in rule 3's order.
  * ahead: the first stage. A quarter is fours of columns, for a row is blocks of 32. Has barriers.
@@ -82,15 +127,7 @@ static inline float router_sum(const struct route_row *row, __global const float
                 normed(ahead->x[k], ahead->w[k], ahead->b[k], row->mean, row->r, row->flags);
         barrier(CLK_LOCAL_MEM_FENCE);
         stage_load(row, router, begin, done + STAGE_COLS, count, padded, ahead);
-#pragma unroll 8
-        for (int i = 0; i < fours; i++) {
-            float4 v = from[i * LANES], h = room->of_h[i];
-
-            sum = fma(v.x, h.x, sum);
-            sum = fma(v.y, h.y, sum);
-            sum = fma(v.z, h.z, sum);
-            sum = fma(v.w, h.w, sum);
-        }
+        sum = stage_sum(from, room->of_h, fours, sum);
         barrier(CLK_LOCAL_MEM_FENCE);
     } while ((done += STAGE_COLS) < count);
     return sum;

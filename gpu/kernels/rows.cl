@@ -8,24 +8,46 @@
 #define FOURS 4 /* times four columns that a work-item loads before it goes on */
 #define FOUR_AT(p, i) ((__global float4 *)(p))[i]
 
-/* Lane `lid` of rule 4 goes on over a row's piece in local memory: the sum of the values, or of the
- * squares of what they are above the mean. */
-static inline float lane_sum(__local const float *x, int lid, int n, float sum)
+/* Local memory answers after some thirty cycles, an addition takes four: the sixteen values of the
+ * next lap are on their way while those of this one are added. */
+#define LANE_AHEAD 16
+#define LANE_LAP (LANES * LANE_AHEAD)
+static inline void lane_load(__local const float *x, float *v)
 {
-#pragma unroll 16
-    for (int i = lid; i < n; i += LANES)
-        sum = sum + x[i];
-    return sum;
+#pragma unroll
+    for (int k = 0; k < LANE_AHEAD; k++)
+        v[k] = x[k * LANES];
 }
 
-static inline float lane_squares(__local const float *x, int lid, int n, float mean, float sum)
+/* A step of lane_sums. */
+static inline float lane_step(float x, bool squares, float mean, float sum)
 {
-#pragma unroll 16
-    for (int i = lid; i < n; i += LANES) {
-        float c = x[i] - mean;
+    float c = x - mean;
 
-        sum = fma(c, c, sum);
+    return squares ? fma(c, c, sum) : sum + x;
+}
+
+/* Lane `lid` of rule 4 goes on over a row's piece in local memory: the sum of the values, or of the
+ * squares of what they are above the mean. */
+static inline float lane_sums(__local const float *x, int lid, int n, bool squares, float mean,
+                              float sum)
+{
+    int laps = n / LANE_LAP;
+    float v[LANE_AHEAD], next[LANE_AHEAD];
+
+    x += lid;
+    if (laps)
+        lane_load(x, v);
+    for (int lap = 0; lap < laps; lap++) {
+        lane_load(x + min(lap + 1, laps - 1) * LANE_LAP, next);
+#pragma unroll
+        for (int k = 0; k < LANE_AHEAD; k++) {
+            sum = lane_step(v[k], squares, mean, sum);
+            v[k] = next[k];
+        }
     }
+    for (int i = laps * LANE_LAP; i + lid < n; i += LANES)
+        sum = lane_step(x[i], squares, mean, sum);
     return sum;
 }
 
@@ -50,8 +72,8 @@ static inline float row_lanes(__global const float *x, int n, bool squares, floa
                 tile[i] = x[at + i];
         barrier(CLK_LOCAL_MEM_FENCE);
         if (lid < LANES)
-            lane[lid] = sum = squares ? lane_squares(tile, lid, count, mean, sum)
-                                      : lane_sum(tile, lid, count, sum);
+            lane[lid] = sum = squares ? lane_sums(tile, lid, count, true, mean, sum)
+                                      : lane_sums(tile, lid, count, false, 0.0f, sum);
         barrier(CLK_LOCAL_MEM_FENCE);
     } while ((at += ROW_TILE) < n);
     return num_fold(vload16(0, lane));
@@ -64,13 +86,31 @@ static inline int last_of(__global uint *arrivals, int groups, __local int *last
 {
     mem_fence(CLK_GLOBAL_MEM_FENCE);
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    if (get_local_id(0) == 0) {
+    if (get_local_id(0) == 0 && get_local_id(1) == 0) {
         *last = atomic_inc(arrivals) == (uint)groups - 1;
         if (*last)
             atomic_xchg(arrivals, 0u);
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     return *last;
+}
+
+/* The same for two counts, both at once: last has the answers. */
+static inline void last_of_two(__global uint *arrivals, int groups, __global uint *other,
+                               int others, __local int *last)
+{
+    int lid = get_local_id(0);
+
+    mem_fence(CLK_GLOBAL_MEM_FENCE);
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (lid < 2) {
+        __global uint *at = lid ? other : arrivals;
+
+        last[lid] = atomic_inc(at) == (uint)(lid ? others : groups) - 1;
+        if (last[lid])
+            atomic_xchg(at, 0u);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
 }
 
 /* Rule 1 for `count` values in local memory by a work-group, four beside each other a work-item at

@@ -5,13 +5,16 @@
 
 For each model of MODELS below (or those named): writes it with synthetic_gguf.py into FOLDER (default: a temporary one, which
 needs 5 GB), runs `--bench --arms "--place cpu;--place gpu"` in turn, and compares the texts of both placements byte by
-byte. Behind the table: each model's kernels, as `--microbench` measures them. The column "wanted" is what the project aims
-at on an H100 or H200. --small: narrow models, to try the script itself.
+byte. "wanted" is what the project aims at on an H100 or H200, "predicted" what `--microbench h200` says of one. Behind the
+table: each model's kernels, as `--microbench` measures them, the form of a prompt's kernels in their shapes ("engine": an int8
+matrix engine), and what the device said when it was opened: which kernels it does without because they are slower or wrong
+there. --small: narrow models, to try the script itself.
 Needs nothing but Python 3.9 and the program. Exit code 1: a text differs, or the device was refused.
 """
 import argparse
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,10 +32,12 @@ MODELS = {
 PROMPT = "Tell me about a fox and a dog in the forest."
 
 
-def run(command):
+def run(command, said=None):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+    if said is not None:
+        said += [line for line in done.stderr.splitlines() if "OpenCL: " in line and ":   " not in line]
     return done.stdout
 
 
@@ -52,23 +57,38 @@ def text(a, model, placement):
 
 
 def kernels(a, model):
-    """--microbench's tables of the device."""
-    out = run([a.moetop, "-m", model, "--device", a.device, "--microbench"])
+    """--microbench's tables of the device, and what was said when it was opened."""
+    said = []
+    out = run([a.moetop, "-m", model, "--device", a.device, "--microbench"], said)
     if "\nOpenCL kernels" not in out:
         sys.exit(f"--microbench says nothing of {a.device}:\n{out[-2000:]}")
-    return out[out.index("\nOpenCL kernels"):].strip()
+    return "\n".join([out[out.index("\nOpenCL kernels"):].strip(), "", *said]).strip()
+
+
+def predicted(a, model):
+    """tok/s that --microbench h200 gives for a token and for a prompt; with --small there may be no prompt as long."""
+    out = run([a.moetop, "-m", model, "--microbench", "h200"])
+    found = {}
+    for part in out.split("(predicted):")[:-1]:
+        rest = out[out.index(part) + len(part):]
+        rate = re.search(r"(\d+) tokens/s[^;]*(?:; (\d+) if)?", rest)
+        what = part.rstrip().splitlines()[-1]
+        test = "pp512" if what.startswith("A prompt of 512") else "tg64" if what.startswith("One token behind 256") else None
+        if rate and test:
+            found[test] = "-".join(filter(None, rate.groups()))
+    return found
 
 
 def measure(a, name, folder, tables):
     shape, options, wanted = MODELS[name]
     model = folder / "model.gguf"
     run([sys.executable, HERE / "synthetic_gguf.py", shape, model, *options, *(["--small"] if a.small else [])])
-    found = rates(a, model, folder)
+    found, times = rates(a, model, folder), predicted(a, model)
     texts = {p: text(a, model, p) for p in ("cpu", "gpu", "experts-gpu")}
     same = len(set(texts.values())) == 1
     for test, aim in wanted.items():
         cpu, gpu = found[test, "cpu"], found[test, "gpu"]
-        print(f"| {name} | {test} | {cpu:.0f} | {gpu:.0f} | {gpu / cpu:.2f} | {aim or ''} | {'same' if same else texts} |", flush=True)
+        print(f"| {name} | {test} | {cpu:.0f} | {gpu:.0f} | {gpu / cpu:.2f} | {aim or ''} | {times.get(test, '')} | {'same' if same else texts} |", flush=True)
     tables.append(f"## {name}\n\n{kernels(a, model)}")
     model.unlink()
     return same
@@ -86,7 +106,7 @@ def main():
         if name not in MODELS:
             p.error(f"{name}: not one of {', '.join(MODELS)}")
     print("```\n" + run([a.moetop, "--list-devices"]).rstrip() + "\n```\n")
-    print("| model | test | cpu tok/s | gpu tok/s | gpu / cpu | wanted | texts |\n|---|---|---:|---:|---:|---:|---|", flush=True)
+    print("| model | test | cpu tok/s | gpu tok/s | gpu / cpu | wanted | predicted | texts |\n|---|---|---:|---:|---:|---:|---:|---|", flush=True)
     with tempfile.TemporaryDirectory(dir=a.to) as folder:
         tables = []
         right = [measure(a, name, Path(folder), tables) for name in a.models or MODELS]

@@ -3,7 +3,7 @@
 
     synthetic_gguf.py SHAPE OUT.gguf [--type TYPE] [--head TYPE] [--layers N] [--experts N] [--vocab N] [--context N] [--small]
 
-SHAPE: a key of SHAPES below. phi-tiny-llama has phi-tiny's matrices under the architecture that llama.cpp and ik_llama.cpp open:
+SHAPE: a key of SHAPES below, or a family of synthetic_families.py. phi-tiny-llama has phi-tiny's matrices under the architecture that llama.cpp and ik_llama.cpp open:
 they refuse 16 heads of 128 in a width of 4096. Names and metadata are those of llama.cpp's converter.
 --type: a key of FORMATS, or a mix: Q4_K_M, Q5_K_M, Q3_K_M as llama-quantize mixes them; MXFP4 and NVFP4 hold experts, the rest is Q8_0.
 Where a row is no multiple of the format's block its fallback is taken, as llama-quantize does. --head: the type of output.weight
@@ -17,6 +17,8 @@ import math
 import random
 import struct
 import sys
+
+import synthetic_families
 
 # word: id of ggml, file type, weights and bytes a block, {offset: high byte of an F16 scale, or a whole byte}, fallback
 def f16(power, sign=0):            # the high byte of 2^power to 1.25 times that; sign=0x80: of its negative
@@ -339,6 +341,7 @@ def deepseek_v2_lite(a):
 SHAPES = {
     "phi-tiny": phi_tiny, "phi-tiny-llama": lambda a: phi_tiny(a, "llama"), "qwen3-30b-a3b": qwen3_30b, "gpt-oss-20b": gpt_oss_20b,
     "lfm2-8b-a1b": lfm2_8b, "qwen3.5-35b-a3b": qwen35_35b, "deepseek-v2-lite": deepseek_v2_lite,
+    **{name: lambda a, name=name: synthetic_families.build(Shape, name, a) for name in synthetic_families.FAMILIES},
 }
 
 
@@ -388,8 +391,8 @@ def value(v):
         return 6, struct.pack("<f", v)
     if isinstance(v, str):
         return 8, text(v)
-    kind = 8 if isinstance(v[0], str) else 6 if isinstance(v[0], float) else 5
-    body = b"".join(map(text, v)) if kind == 8 else struct.pack(f"<{len(v)}{'f' if kind == 6 else 'i'}", *v)
+    kind = 8 if isinstance(v[0], str) else 7 if isinstance(v[0], bool) else 6 if isinstance(v[0], float) else 5
+    body = b"".join(map(text, v)) if kind == 8 else struct.pack(f"<{len(v)}{ {5: 'i', 6: 'f', 7: '?'}[kind] }", *v)
     return 9, struct.pack("<IQ", kind, len(v)) + body
 
 

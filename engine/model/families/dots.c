@@ -44,7 +44,8 @@ static const struct family_tensor hy_tensors[] = {
     TENSORS_ATTENTION,
     TENSORS_QK_NORM,
     TENSORS_EXPERTS,
-    {TENSOR_ROUTER_BIAS, false, {"blk.%l.exp_probs_b.bias", "blk.%l.exp_probs_b"},
+    /* the one family whose bias llama.cpp's loader wants without a suffix */
+    {TENSOR_ROUTER_BIAS, false, {"blk.%l.exp_probs_b", "blk.%l.exp_probs_b.bias"},
      {HF "mlp.e_score_correction_bias", HF "mlp.expert_bias"}},
     {TENSOR_SHARED_GATE, false, {"blk.%l.ffn_gate_shexp.weight"},
      {HF "mlp.shared_experts.gate_proj.weight", HF "mlp.shared_mlp.gate_proj.weight"}},

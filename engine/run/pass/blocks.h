@@ -31,8 +31,9 @@ int blocks_route(struct forward *f, int layer, struct error *e);
 struct experts_job blocks_experts_job(struct forward *f, int layer, int device);
 /* Takes bucket tokens for the weights that a device will read from shared memory. */
 void blocks_share_memory(struct forward *f, int layer, int device);
-/* The CPU's groups. */
-int blocks_cpu_experts(struct forward *f, int layer, struct error *e);
+/* The CPU computes n groups, whosesoever they are. Not where experts may be missing in memory. */
+int blocks_cpu_experts(struct forward *f, int layer, const struct expert_group *groups, int n,
+                       struct error *e);
 int blocks_combine(struct forward *f, int layer, struct error *e);
 /* ns that the device's kernels have run since it was opened; 0: it does not tell. */
 uint64_t blocks_busy_ns(const struct device_slot *s);

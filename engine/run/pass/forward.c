@@ -770,9 +770,16 @@ static int audit_of_experts(struct forward *f, int device, const struct experts_
     return audited(f, device, result, e);
 }
 
-int blocks_cpu_experts(struct forward *f, int layer, struct error *e)
+int blocks_cpu_experts(struct forward *f, int layer, const struct expert_group *groups, int n,
+                       struct error *e)
 {
-    return cpu_experts(f, layer, 0, e);
+    struct experts_job j = blocks_experts_job(f, layer, 0);
+
+    j.groups = groups;
+    j.n_groups = n;
+    for (int i = 0; i < n; i++)
+        f->ran_on[layer * f->model->hp.n_experts + groups[i].expert] = 0;
+    return cpu_batch(f, &j, e);
 }
 
 struct passing {

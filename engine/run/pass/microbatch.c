@@ -10,6 +10,9 @@
 #include <assert.h>
 #include <string.h>
 
+#define PIECE_NS (2 * CLOCK_MILLI) /* of the CPU's experts, at one step */
+#define LEND_SHARE 0.95            /* of a device's time, that the CPU expects to need */
+
 enum stage { BEGIN, MIXED, ROUTED, OWN, COMBINE, DONE };
 
 struct group {
@@ -18,7 +21,7 @@ struct group {
     int layer, last; /* in `layer`; the job in flight ends before `last` */
     int mixed;       /* layers whose mixer is done */
     int on;          /* devices with a job of it, a bit each */
-    bool own_done;   /* the CPU's experts of the layer, before the devices' were sent */
+    int own;         /* of the CPU's groups of experts in the layer: those that are computed */
 };
 
 struct pipeline {
@@ -169,6 +172,17 @@ static int entries_of(const struct group *g, int d)
     return n;
 }
 
+/* ns a row of an expert; 0: unknown. */
+static double expert_ns(const struct device_slot *s)
+{
+    return s->prompt_expert.jobs ? job_cost_typical(&s->prompt_expert) : s->planned_expert;
+}
+
+static double attention_ns(const struct device_slot *s)
+{
+    return s->prompt_attention.jobs ? job_cost_typical(&s->prompt_attention) : s->planned_attention;
+}
+
 /* What the job cost: the CPU's time, or the kernels' by the device's own clock. Whole layers are of
  * both kinds. */
 static void learn(struct pipeline *p, int d, const struct flight *j, const struct group *g)
@@ -305,6 +319,134 @@ static int route(struct group *g, struct error *e)
     return blocks_route(g->f, g->layer, e);
 }
 
+/* The CPU computes n groups of the layer's experts. */
+static int cpu_groups(struct group *g, const struct expert_group *groups, int n, struct error *e)
+{
+    uint64_t start = clock_now();
+    int rc = blocks_cpu_experts(g->f, g->layer, groups, n, e), entries = 0;
+
+    for (int i = 0; i < n; i++)
+        entries += groups[i].count;
+    if (rc == 0)
+        job_cost_add(&g->f->slots[0].prompt_expert, clock_now() - start, entries);
+    return rc;
+}
+
+/* A piece of the CPU's experts, short enough that a device that finishes meanwhile does not wait
+ * long for its next job. */
+static int own_experts(struct group *g, struct error *e)
+{
+    const struct expert_group *groups = g->f->groups + g->own;
+    double each = expert_ns(&g->f->slots[0]), ns = 0;
+    int n = 0, left = g->f->n_groups[0] - g->own;
+
+    if (g->own == 0)
+        blocks_share_memory(g->f, g->layer, 0);
+    while (n < left && (n == 0 || (each > 0 && ns < PIECE_NS)))
+        ns += each * groups[n++].count;
+    g->own += n;
+    if (g->stage == OWN && g->own == g->f->n_groups[0])
+        g->stage = COMBINE;
+    return n ? cpu_groups(g, groups, n, e) : 0;
+}
+
+/* ns until the device's job of experts is expected to end; 0: any time now, or nobody knows. */
+static double time_left(const struct pipeline *p, int d)
+{
+    const struct flight *j = &p->flight[d];
+    double ns, gone = (double)(clock_now() - j->given);
+
+    if (!j->group || j->kind != EXPERTS)
+        return 0;
+    ns = expert_ns(&p->pass->slots[d]) * entries_of(j->group, d);
+    return ns > gone ? ns - gone : 0;
+}
+
+/* ns that the CPU needs, once g's experts are sent, until it can send those of the group that is
+ * next: a device that has less than that to do runs dry. 0: none is next. */
+static double until_next(const struct pipeline *p, const struct group *g)
+{
+    const struct device_slot *cpu = &p->pass->slots[0];
+    double ns = 0;
+
+    for (int i = 0; i < p->n; i++) {
+        const struct group *h = &p->group[i];
+        int layer = h->layer + (h->stage > ROUTED);
+
+        if (h == g || h->stage == DONE || layer == p->pass->model->hp.n_layers)
+            continue;
+        if (h->stage <= ROUTED && h->stage != BEGIN)
+            return 0;
+        if (h->stage > ROUTED)
+            for (int k = h->own; k < h->f->n_groups[0]; k++)
+                ns += expert_ns(cpu) * h->f->groups[k].count;
+        return ns + (p->pass->plan->attention[layer] == 0 ? attention_ns(cpu) * h->f->rows : 0);
+    }
+    return ns;
+}
+
+/* Takes the expert with the most rows, but at most so many, from a device's. Returns how many; 0:
+ * none. Experts are not divided: what reads a weight for few rows costs both sides more. */
+static int take_expert(struct group *g, int d, double rows, struct expert_group *taken)
+{
+    struct expert_group *of = g->f->groups + d * g->f->model->hp.n_experts;
+    int best = -1;
+
+    for (int i = 0; i < g->f->n_groups[d]; i++)
+        if (of[i].count <= rows && (best < 0 || of[i].count > of[best].count))
+            best = i;
+    if (best < 0)
+        return 0;
+    *taken = of[best];
+    memmove(of + best, of + best + 1, (size_t)(--g->f->n_groups[d] - best) * sizeof *of);
+    return taken->count;
+}
+
+/* Nothing is left to do for the CPU: it takes an expert from a device's that wait for the job
+ * before, if it is done before that ends, and the device can spare it. 1: it did. */
+static int lend(struct pipeline *p, struct error *e)
+{
+    double each = expert_ns(&p->pass->slots[0]);
+
+    for (int i = 0; i < p->n && p->pass->plan->lends && each > 0; i++)
+        for (int d = 1; d < p->pass->n_devices; d++) {
+            struct group *g = &p->group[i];
+            double there = expert_ns(&p->pass->slots[d]), left = time_left(p, d);
+            struct expert_group taken;
+            double rows = left / each, spare;
+            int rc;
+
+            if (g->stage != ROUTED || left <= 0)
+                continue;
+            spare = entries_of(g, d) - until_next(p, g) / there;
+            if (!take_expert(g, d, rows < spare ? rows : spare, &taken))
+                continue;
+            rc = cpu_groups(g, &taken, 1, e);
+            return rc < 0 ? rc : 1;
+        }
+    return 0;
+}
+
+/* Of what a device would be sent, the CPU keeps what it can do itself until both are done. */
+static void share(struct pipeline *p, struct group *g, int d)
+{
+    struct forward *f = g->f;
+    double here = expert_ns(&f->slots[0]), there = expert_ns(&f->slots[d]), ns = until_next(p, g);
+    struct expert_group taken;
+    double rows;
+    int n;
+
+    if (!p->pass->plan->lends || here <= 0 || there <= 0)
+        return;
+    for (int k = g->own; k < f->n_groups[0]; k++)
+        ns += here * f->groups[k].count;
+    rows = (LEND_SHARE * there * entries_of(g, d) - ns) / (LEND_SHARE * there + here);
+    while ((n = take_expert(g, d, rows, &taken)) > 0) {
+        f->groups[f->n_groups[0]++] = taken;
+        rows -= n;
+    }
+}
+
 static int send_experts(struct pipeline *p, struct group *g, struct error *e)
 {
     struct forward *f = g->f;
@@ -313,33 +455,17 @@ static int send_experts(struct pipeline *p, struct group *g, struct error *e)
     g->stage = OWN;
     for (int d = 1; d < f->n_devices && rc == 0; d++) {
         struct device_slot *s = &f->slots[d];
-        struct experts_job j = blocks_experts_job(f, g->layer, d);
+        struct experts_job j;
         uint64_t start = clock_now(), busy = blocks_busy_ns(s);
 
+        share(p, g, d);
+        j = blocks_experts_job(f, g->layer, d);
         if (!j.n_groups)
             continue;
         if (s->info.unified)
             blocks_share_memory(f, g->layer, d);
         rc = sent(p, g, d, EXPERTS, start, busy, s->ops->experts(s->device, &j, e), "experts", e);
     }
-    return rc;
-}
-
-static int own_experts(struct group *g, struct error *e)
-{
-    bool early = g->stage == ROUTED, done = g->own_done;
-    uint64_t start;
-    int rc;
-
-    g->own_done = early;
-    if (!early)
-        g->stage = COMBINE;
-    if (done || !g->f->n_groups[0])
-        return 0;
-    blocks_share_memory(g->f, g->layer, 0);
-    start = clock_now();
-    if ((rc = blocks_cpu_experts(g->f, g->layer, e)) == 0)
-        job_cost_add(&g->f->slots[0].prompt_expert, clock_now() - start, entries_of(g, 0));
     return rc;
 }
 
@@ -350,6 +476,7 @@ static int end_layer(const struct pipeline *p, struct group *g, struct error *e)
                  : blocks_combine(g->f, g->layer, e);
 
     g->layer++;
+    g->own = 0;
     g->stage = g->layer < p->pass->model->hp.n_layers ? BEGIN : DONE;
     return rc;
 }
@@ -379,7 +506,7 @@ static int busy(const struct pipeline *p)
  */
 static bool early(const struct pipeline *p, const struct group *g)
 {
-    return g->stage == ROUTED && !g->own_done && g->f->n_groups[0] && (needs(p, g) & busy(p));
+    return g->stage == ROUTED && g->own < g->f->n_groups[0] && (needs(p, g) & busy(p));
 }
 
 /* Whether a group's next step can be taken now. */
@@ -399,10 +526,11 @@ static bool ready(const struct pipeline *p, const struct group *g)
 }
 
 /* The group to go on with: the oldest of those that give a device work, or are about to find out
- * (routing takes little time); else the oldest. NULL: all wait for devices. */
+ * (routing takes little time); then one on its way there. The CPU's experts fill the time that
+ * devices leave. NULL: all wait for devices. */
 static struct group *choose(struct pipeline *p)
 {
-    struct group *other = NULL;
+    struct group *other = NULL, *filler = NULL;
 
     for (int i = 0; i < p->n; i++) {
         struct group *g = &p->group[i];
@@ -411,9 +539,12 @@ static struct group *choose(struct pipeline *p)
             continue;
         if (!early(p, g) && (needs(p, g) || g->stage == MIXED || g->stage == ROUTED))
             return g;
-        other = other ? other : g;
+        if (g->stage == OWN || g->stage == ROUTED)
+            filler = filler ? filler : g;
+        else
+            other = other ? other : g;
     }
-    return other;
+    return other ? other : filler;
 }
 
 static int step(struct pipeline *p, struct group *g, struct error *e)
@@ -520,7 +651,7 @@ int microbatch_layers(struct forward *f, int n, struct error *e)
             break;
         hand_over(&p);
         if (!(g = choose(&p)))
-            rc = look(&p, true, e);
+            rc = (rc = lend(&p, e)) == 0 ? look(&p, true, e) : rc < 0 ? rc : 0;
         else if ((rc = before_layer(&p, g, e)) == 0)
             rc = step(&p, g, e);
     }

@@ -4,7 +4,9 @@
  * mixer, so that keys and values, and recurrent state, come as they would in one group. The sums of
  * a row do not depend on the rows beside it (numerics.h): same bits. As the pipelines of GPipe
  * (Huang et al., 2019), without a fixed schedule: whoever can feed an idle device goes first, else
- * the oldest. Thread: the engine's; it waits only when no group can go on. */
+ * the oldest; the CPU's experts fill the time in between. Where the plan lends (plan.h) the CPU
+ * takes experts of a device that would finish after it: neither waits long, whatever the routing
+ * of a layer. Thread: the engine's; it waits only when no group can go on. */
 #ifndef ENGINE_RUN_MICROBATCH_H
 #define ENGINE_RUN_MICROBATCH_H
 

@@ -31,6 +31,8 @@ struct device_slot {
     /* Likewise of prompts: rows, and rows of experts, that were computed in groups. On devices the
      * time that their kernels ran, by their own clock. */
     struct job_cost prompt_attention, prompt_expert;
+    /* ns that the planners have for these, where no job has told yet; 0: unknown */
+    double planned_attention, planned_expert;
     /* What such a job of a device took beyond its kernels: launches, copies and the wait, of jobs
      * that the host waited for at once; and the part of it in which the host launched. */
     struct job_cost handoff, launch;

@@ -1,0 +1,362 @@
+/* What a block of columns gives to a row's sum, to the bit (rules 1 and 2 of
+ * engine/device/numerics.h), and rows of one token from that; gemm.cl: many tokens. The formats:
+ * formats.cl.
+ *
+ * Sums inside a block are exact integers, computed in whichever arithmetic the device does best.
+ * Reads of weights are coalesced: neighbouring work-items read neighbouring words. Defined by the
+ * host beyond formats.cl: TOKENS (tokens of a tile), SLOTS and GATE_SLOTS (work-items a row of one
+ * token, at least 4). */
+#if DOT8
+typedef int sum_t;
+#define SUM_TO_VEC(s) ((vec)((float)(s)))
+#else
+typedef vec sum_t;
+#define SUM_TO_VEC(s) (s)
+#endif
+
+#if !DOT8
+/* s[t] += the four products of a word of codes with columns at .. at+3 of every token. */
+static inline void add_word(sum_t *s, uvec word, __global const act_t *const *a, size_t at)
+{
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        vec u = CODE(word >> (uvec)(8u * j) & WORD(255));
+
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++)
+            s[t] = fma(u, (vec)(a[t][at + j]), s[t]);
+    }
+}
+#endif
+
+/* Of a block's first sixteen activations, exact, where halves have minima. */
+static inline float half_sum(__global const act_t *a)
+{
+#if MIN && HALVES
+    return num_fold(convert_float16(vload16(0, a)));
+#else
+    return 0.0f;
+#endif
+}
+
+/* Factors of the sums of a block's codes, per row; a format sets those it has. */
+struct block_factors {
+    vec scale;
+#if HALVES
+    vec first, second;
+#endif
+#if MIN
+    vec least;
+#if HALVES
+    vec first_min, second_min;
+#endif
+#endif
+};
+
+static inline struct block_factors read_factors(__global const uchar *head, int j, int lane)
+{
+    struct block_factors f;
+
+    f.scale = block_scale(head, j, lane);
+#if HALVES
+    half_scales(head, j, lane, &f.first, &f.second);
+#endif
+#if MIN
+    f.least = block_min(head, j, lane);
+#if HALVES
+    half_mins(head, j, lane, &f.first_min, &f.second_min);
+#endif
+#endif
+    return f;
+}
+
+/* Products of block b's codes (block j of its unit) with TOKENS rows: sums of the block, or of its
+ * two halves if those have factors. */
+#if HALVES
+#define SECOND_OF(s, second) second
+#else
+#define SECOND_OF(s, second) s
+#endif
+static inline void block_sums(__global const uchar *block, int j, int b,
+                              __global const act_t *const *a, int lane, sum_t *s, sum_t *second)
+{
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) {
+        s[t] = (sum_t)(0);
+#if HALVES
+        second[t] = (sum_t)(0);
+#endif
+    }
+#if DOT8 /* one token: its columns sixteen at a time */
+    __global const uint4 *columns = (__global const uint4 *)(a[0] + (size_t)b * 32);
+    uint act[8];
+
+    vstore4(columns[0], 0, act);
+    vstore4(columns[1], 1, act);
+#endif
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        uvec lo, hi;
+
+        block_words(block, j, k, lane, &lo, &hi);
+#if DOT8
+        s[0] += dot_4x8packed_ss_int(lo, act[k]);
+        SECOND_OF(s, second)[0] += dot_4x8packed_ss_int(hi, act[4 + k]);
+#else
+        add_word(s, lo, a, (size_t)b * 32 + 4 * k);
+        add_word(SECOND_OF(s, second), hi, a, (size_t)b * 32 + 16 + 4 * k);
+#endif
+    }
+}
+
+/* Terms x * y that a block adds to a row's sum, in order. */
+#if MIN || HALVES == 2
+#define TERMS 2
+#else
+#define TERMS 1
+#endif
+/* scale and total: of the block's 32 activations; low: half_sum. */
+static inline void block_terms(const struct block_factors *f, vec sum, vec second, float scale,
+                               float total, float low, vec *x, vec *y)
+{
+#if HALVES == 2
+    x[0] = sum;
+    y[0] = f->first * (vec)(scale);
+    x[1] = second;
+    y[1] = f->second * (vec)(scale);
+#else
+#if HALVES
+    x[0] = fma(f->first, sum, f->second * second);
+#elif OFFSET
+    x[0] = fma((vec)(-ZERO), (vec)(total), sum);
+#else
+    x[0] = sum;
+#endif
+    y[0] = f->scale * (vec)(scale);
+#if MIN && HALVES
+    x[1] = fma(f->first_min, (vec)(low), f->second_min * (vec)(total - low));
+    y[1] = f->least * (vec)(scale);
+#elif MIN
+    x[1] = (vec)(total);
+    y[1] = f->least * (vec)(scale);
+#endif
+#endif
+}
+
+/* Block b of rows that begin at w. */
+#define BLOCK_OF(w, b, head, block)                                          \
+    __global const uchar *head = (w) + (size_t)((b) / PER) * (UNIT * WIDTH), \
+                         *block = BLOCK_AT(head, (b) % PER)
+
+#if WIDE
+/* Blocks begin .. end-1 of WIDTH rows against TOKENS rows of activations: one
+ * quarter, summed upwards. */
+static inline void quarter(__global const uchar *w, int begin, int end,
+                           __global const act_t *const *a, __global const float *const *ad,
+                           __global const float *const *as, int lane, vec *out)
+{
+    vec acc[TOKENS];
+
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++)
+        acc[t] = (vec)(0.0f);
+    for (int b = begin; b < end; b++) {
+        BLOCK_OF(w, b, head, block);
+        struct block_factors f = read_factors(head, b % PER, lane);
+        sum_t s[TOKENS], second[TOKENS];
+
+        block_sums(block, b % PER, b, a, lane, s, second);
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++) {
+            vec x[TERMS], y[TERMS];
+
+            block_terms(&f, SUM_TO_VEC(s[t]), SUM_TO_VEC(SECOND_OF(s, second)[t]), ad[t][b],
+                        as[t][b], half_sum(a[t] + (size_t)b * 32), x, y);
+#pragma unroll
+            for (int i = 0; i < TERMS; i++)
+                acc[t] = fma(x[i], y[i], acc[t]);
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++)
+        out[t] = acc[t];
+}
+
+/* All four quarters of TOKENS tokens, rule 2. A loop, because four copies take compilers four times
+ * as long. */
+static inline void dot_rows(__global const uchar *w, int n, __global const act_t *const *a,
+                            __global const float *const *ad, __global const float *const *as,
+                            int lane, vec *out)
+{
+    vec q[TOKENS], odd[TOKENS];
+
+#pragma unroll 1
+    for (int i = 0; i < 4; i++) {
+        quarter(w, (int)((long)i * n / 4), (int)((long)(i + 1) * n / 4), a, ad, as, lane, q);
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++) {
+            if (i == 0)
+                out[t] = q[t];
+            else if (i == 1)
+                out[t] = out[t] + q[t];
+            else if (i == 2)
+                odd[t] = q[t];
+            else
+                out[t] = out[t] + (odd[t] + q[t]);
+        }
+    }
+}
+
+#elif TOKENS == 1
+/* One token, one row a work-item in x, SLOTS work-items a row in y. Blocks are independent until
+ * they are added up, so first all slots compute terms of blocks side by side, `step` blocks of each
+ * quarter at a time, into local memory; then one work-item a quarter adds those up in rule 2's
+ * order. A chain of loads from global memory would leave a GPU idle.
+ *
+ * term: 4 * step * TERMS * rows pairs; part: 4 * rows, gets the quarters' sums. row: index of this
+ * one among `rows`, lane: in its row group at w; slot: of `slots`. Has barriers, as many for the
+ * same n and step. */
+#define BLOCKS_AHEAD 2
+/* Terms of block b of n, of the row `lane` of the group at w. */
+static inline void row_block(__global const uchar *w, int b, __global const act_t *a,
+                             __global const float *ad, __global const float *as, int lane, vec *x,
+                             vec *y)
+{
+    BLOCK_OF(w, b, head, block);
+    struct block_factors f = read_factors(head, b % PER, lane);
+    sum_t s[1], second[1];
+
+    block_sums(block, b % PER, b, &a, lane, s, second);
+    block_terms(&f, SUM_TO_VEC(s[0]), SUM_TO_VEC(SECOND_OF(s, second)[0]), ad[b], as[b],
+                half_sum(a + (size_t)b * 32), x, y);
+}
+
+/* A quarter's chain over `count` terms, `rows` apart; the next four are on their way meanwhile, as
+ * in lane_sums. */
+#define TERMS_AHEAD 4
+static inline float quarter_sum(__local const float2 *term, int rows, int count, float acc)
+{
+    int laps = count / TERMS_AHEAD;
+    float2 now[TERMS_AHEAD], next[TERMS_AHEAD];
+
+#pragma unroll
+    for (int k = 0; k < TERMS_AHEAD && laps; k++)
+        now[k] = term[k * rows];
+    for (int lap = 0; lap < laps; lap++) {
+        __local const float2 *from = term + min(lap + 1, laps - 1) * TERMS_AHEAD * rows;
+
+#pragma unroll
+        for (int k = 0; k < TERMS_AHEAD; k++)
+            next[k] = from[k * rows];
+#pragma unroll
+        for (int k = 0; k < TERMS_AHEAD; k++) {
+            acc = fma(now[k].x, now[k].y, acc);
+            now[k] = next[k];
+        }
+    }
+    for (int k = laps * TERMS_AHEAD; k < count; k++)
+        acc = fma(term[k * rows].x, term[k * rows].y, acc);
+    return acc;
+}
+
+static inline void row_quarters(__global const uchar *w, int n, __global const act_t *a,
+                                __global const float *ad, __global const float *as, int lane,
+                                int row, int rows, int step, int slot, int slots,
+                                __local float2 *term, __local float *part)
+{
+    float acc = 0.0f;
+
+    step = min(step, (n + 3) / 4);
+    for (int done = 0; done < (n + 3) / 4; done += step) {
+        for (int first = slot; first < 4 * step; first += BLOCKS_AHEAD * slots) {
+            vec x[BLOCKS_AHEAD][TERMS], y[BLOCKS_AHEAD][TERMS];
+            bool there[BLOCKS_AHEAD];
+
+            /* a block that is not there: another one, for nothing; no branch keeps loads apart */
+#pragma unroll
+            for (int k = 0; k < BLOCKS_AHEAD; k++) {
+                int i = min(first + k * slots, 4 * step - 1), q = i / step,
+                    b = (int)((long)q * n / 4) + done + i % step;
+
+                there[k] = first + k * slots < 4 * step && b < (int)((long)(q + 1) * n / 4);
+                row_block(w, min(b, n - 1), a, ad, as, lane, x[k], y[k]);
+            }
+#pragma unroll
+            for (int k = 0; k < BLOCKS_AHEAD; k++)
+#pragma unroll
+                for (int j = 0; j < TERMS; j++)
+                    if (there[k])
+                        term[((first + k * slots) * TERMS + j) * rows + row] = (float2)(x[k][j],
+                                                                                        y[k][j]);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (slot < 4) {
+            int begin = (int)((long)slot * n / 4) + done,
+                count = min(step, (int)((long)(slot + 1) * n / 4) - begin);
+
+            acc = quarter_sum(term + slot * step * TERMS * rows + row, rows, count * TERMS, acc);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if (slot < 4)
+        part[slot * rows + row] = acc;
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+/* Blocks begin .. end-1, a quarter, of a row by all slots, `step` at a time; slot 0 gets the sum.
+ * The rest as in row_quarters. */
+static inline float row_quarter(__global const uchar *w, int begin, int end,
+                                __global const act_t *a, __global const float *ad,
+                                __global const float *as, int lane, int row, int rows, int step,
+                                int slot, int slots, __local float2 *term)
+{
+    float acc = 0.0f;
+
+    do {
+        int count = min(step, end - begin);
+
+        for (int first = slot; first < count; first += BLOCKS_AHEAD * slots) {
+            vec x[BLOCKS_AHEAD][TERMS], y[BLOCKS_AHEAD][TERMS];
+
+#pragma unroll
+            for (int k = 0; k < BLOCKS_AHEAD; k++)
+                row_block(w, begin + min(first + k * slots, count - 1), a, ad, as, lane, x[k],
+                          y[k]);
+#pragma unroll
+            for (int k = 0; k < BLOCKS_AHEAD; k++)
+#pragma unroll
+                for (int j = 0; j < TERMS; j++)
+                    if (first + k * slots < count)
+                        term[((first + k * slots) * TERMS + j) * rows + row] = (float2)(x[k][j],
+                                                                                        y[k][j]);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        acc = quarter_sum(term + row, rows, slot ? 0 : count * TERMS, acc);
+        barrier(CLK_LOCAL_MEM_FENCE);
+    } while ((begin += step) < end);
+    return acc;
+}
+
+static inline float row_fold(__local const float *part, int row, int rows)
+{
+    return (part[row] + part[rows + row]) + (part[2 * rows + row] + part[3 * rows + row]);
+}
+
+/* A row of ROW_MEMORY by all of the group's slots. All work-items get the sum. */
+static inline float row_sum(__global const uchar *w, int n, __global const act_t *a,
+                            __global const float *ad, __global const float *as, int lane, int rows,
+                            int step, __local float2 *term, __local float *part)
+{
+    row_quarters(w, n, a, ad, as, lane, lane, rows, step, get_local_id(1), get_local_size(1), term,
+                 part);
+    return row_fold(part, lane, rows);
+}
+
+/* `step` for a row group and for gate_up's 32 rows: 16 KB of local memory, and 8 or 16 KB a
+ * side. */
+#define STEP (256 / WIDTH * 2 / TERMS)
+#define GATE_STEP ((SMALL_LOCAL ? 8 : 16) / TERMS)
+#define ROW_MEMORY                                 \
+    __local float2 term[4 * STEP * TERMS * WIDTH]; \
+    __local float part[4 * WIDTH]
+#endif
