@@ -333,15 +333,20 @@ static int bind_head_norms(struct binding *b, struct layer_weights *w, int layer
 {
     const struct mixer_shape *a = &hparams_layer(&b->model->hp, layer)->mixer;
     bool whole = a->qk_norm == QK_NORM_WHOLE;
+    char name[128];
     int rc;
 
     if (a->qk_norm == QK_NORM_NONE)
         return 0;
     if (a->q_norm_unsaid != 0.0f &&
-        !family_tensor(b->family, b->model->file, TENSOR_Q_NORM, layer, 0, false))
+        !family_tensor(b->family, b->model->file, TENSOR_Q_NORM, layer, 0, false)) {
+        family_gguf_name(b->family, TENSOR_Q_NORM, layer, false, false, name, sizeof name);
+        if (name[0]) /* as in a GGUF file made of the folder */
+            b->model->n_params += 2 * a->key_dim;
         return (rc = add_filled(b, &w->q_norm, a->q_norm_unsaid, a->key_dim, e))
                    ? rc
                    : add_filled(b, &w->k_norm, 1.0f, a->key_dim, e);
+    }
     if ((rc = bind_vector(b, &w->q_norm, TENSOR_Q_NORM, layer,
                           whole ? a->heads * a->key_dim : a->key_dim, e)))
         return rc;
