@@ -963,8 +963,14 @@ static int route_flags(const struct device *d, int layer, const struct routing *
            (s->shared && !joined_shared(d, layer) ? 256 : 0);
 }
 
-/* Groups of the router: four for each sixteen scores, the shared expert's gate among them. */
-static size_t route_groups(const struct ffn_shape *s)
+/* Of experts; 0: they are chosen from all. */
+static int route_groups(const struct router_shape *r)
+{
+    return r->groups > 1 ? r->groups : 0;
+}
+
+/* Work-groups of the router: four for each sixteen scores, the shared expert's gate among them. */
+static size_t route_work(const struct ffn_shape *s)
 {
     int scores = s->experts + (s->shared && s->shared_gate == SHARED_SIGMOID);
 
@@ -981,14 +987,14 @@ int jobs_route(struct device *d, int layer, const struct routing *w, int rows, i
 {
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     const struct router_shape *r = &s->router;
-    size_t items = (size_t)d->route_items, groups = d->wide ? 1 : route_groups(s);
+    size_t items = (size_t)d->route_items, groups = d->wide ? 1 : route_work(s);
 
-    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmmmiiiiiffffi", d->h, w->router,
+    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmmmiiiiiffffiii", d->h, w->router,
                     w->score_bias, w->choice_bias, d->scores, d->arrivals, d->all_chosen,
                     d->all_weights, d->tiles, d->entries, base, d->base.config.model->hp.hidden,
                     s->experts, d->padded_experts, s->used, (double)r->jitter, (double)r->floor,
                     route_factor(r), (double)shape_shared_factor(s),
-                    route_flags(d, layer, w, tiles)) < 0)
+                    route_flags(d, layer, w, tiles), route_groups(r), r->groups_used) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_ROUTE, "route", groups * items, (size_t)rows, 1, items, e);
 }
@@ -999,16 +1005,17 @@ int jobs_token_route(struct device *d, int layer, const struct norm_rows *n,
     const struct norms_shape *norms = &shape_of(d, layer)->norms;
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     const struct router_shape *r = &s->router;
-    size_t items = (size_t)d->route_items, groups = route_groups(s) + 4;
+    size_t items = (size_t)d->route_items, groups = route_work(s) + 4;
     int hidden = d->base.config.model->hp.hidden;
 
-    if (launch_args(d, d->core[CORE_TOKEN_ROUTE], 0, e, "mmmmmmmmmmmmmmmmffiiiiiiffffi", n->x, n->w,
-                    n->b, n->h, d->hq.q, d->hq.d, d->hq.s, w->router, w->score_bias, w->choice_bias,
-                    d->scores, d->arrivals, d->all_chosen, d->all_weights, d->tiles, d->entries,
-                    (double)(1.0f / (float)hidden), (double)norms->eps, norm_flags(norms, n), base,
-                    hidden, s->experts, d->padded_experts, s->used, (double)r->jitter,
-                    (double)r->floor, route_factor(r), (double)shape_shared_factor(s),
-                    route_flags(d, layer, w, tiles)) < 0)
+    if (launch_args(d, d->core[CORE_TOKEN_ROUTE], 0, e, "mmmmmmmmmmmmmmmmffiiiiiiffffiii", n->x,
+                    n->w, n->b, n->h, d->hq.q, d->hq.d, d->hq.s, w->router, w->score_bias,
+                    w->choice_bias, d->scores, d->arrivals, d->all_chosen, d->all_weights, d->tiles,
+                    d->entries, (double)(1.0f / (float)hidden), (double)norms->eps,
+                    norm_flags(norms, n), base, hidden, s->experts, d->padded_experts, s->used,
+                    (double)r->jitter, (double)r->floor, route_factor(r),
+                    (double)shape_shared_factor(s), route_flags(d, layer, w, tiles),
+                    route_groups(r), r->groups_used) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_TOKEN_ROUTE, "token_route", groups * items, 1, 1, items, e);
 }

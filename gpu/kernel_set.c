@@ -407,6 +407,7 @@ static bool ffn_known(const struct ffn_shape *s, enum dtype type)
 
     return !s->router.on_input &&
            (s->kind == FFN_ROUTED || s->kind == FFN_DENSE || s->kind == FFN_DENSE_AND_ROUTED) &&
+           !(s->activation == ACTIVATION_GELU && s->limit != 0.0f) &&
            (!s->experts || s->width % step == 0) && (!s->shared || s->shared_width % step == 0);
 }
 
@@ -415,7 +416,8 @@ bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, en
 {
     if (kind == BLOCK_HEAD && d->base.config.model->hp.embedding_width)
         return false; /* a matrix is before it */
-    if (kind == BLOCK_ATTENTION && !kernel_set_attends(&shape->mixer))
+    if (kind == BLOCK_ATTENTION &&
+        (!kernel_set_attends(&shape->mixer) || d->base.config.model->hp.laurel))
         return false;
     if (kind == BLOCK_EXPERT && !ffn_known(&shape->ffn, type))
         return false;
@@ -434,7 +436,7 @@ bool kernel_set_fuses(const struct device *d, int layer)
     return !norms_sum(&shape->norms) && shape->norms.eps_after == 0.0f && !shape->scaled &&
            !shape->parallel && !r->expert_scales && !r->early && !r->on_input &&
            s->kind == FFN_ROUTED && hp->residual_scale == 0.0f &&
-           shape_used(shape) == hp->n_experts_used && r->groups <= 1;
+           shape_used(shape) == hp->n_experts_used && r->groups <= 16;
 }
 
 int kernel_set_build(struct device *d, struct error *e)

@@ -127,12 +127,29 @@ static uint64_t test_key(const struct device *d)
     h = hash_bytes(h, text, strlen(text));
     for (int l = 0; l < hp->n_layers; l++) {
         const struct layer_shape *s = hparams_layer(hp, l);
-        const int shape[] = {s->mixer.heads,     s->mixer.kv_heads,  s->mixer.key_dim,
-                             s->mixer.rope_dims, s->mixer.rope,      s->mixer.window,
-                             s->mixer.sinks,     s->mixer.gated,     s->ffn.activation,
-                             s->mixer.qk_norm,   s->ffn.width,       s->ffn.shared_width,
-                             s->ffn.experts,     s->ffn.router.kind, s->ffn.router.normalised,
-                             s->norms.kind,      (int)s->mixer.gate, s->mixer.gate_softplus};
+        const int shape[] = {s->mixer.heads,
+                             s->mixer.kv_heads,
+                             s->mixer.key_dim,
+                             s->mixer.rope_dims,
+                             s->mixer.rope,
+                             s->mixer.window,
+                             s->mixer.sinks,
+                             s->mixer.gated,
+                             s->ffn.activation,
+                             s->mixer.qk_norm,
+                             s->ffn.width,
+                             s->ffn.shared_width,
+                             s->ffn.experts,
+                             s->ffn.router.kind,
+                             s->ffn.router.normalised,
+                             s->ffn.router.groups,
+                             s->ffn.router.groups_used,
+                             s->ffn.shared,
+                             s->ffn.router.choice_bias,
+                             s->ffn.shared_gate,
+                             s->norms.kind,
+                             (int)s->mixer.gate,
+                             s->mixer.gate_softplus};
 
         for (size_t i = 0; i < sizeof shape / sizeof shape[0]; i++)
             h = hash_add(h, (uint64_t)(unsigned)shape[i]);

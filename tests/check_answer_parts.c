@@ -22,7 +22,12 @@ static const char *const sources[] = {"<think> <tool_call>",
                                       "<|channel>thought <|tool_call>",
                                       "<｜tool▁calls▁begin｜>",
                                       "<think> <answer> <tool_calls>",
-                                      "<|START_THINKING|> <|START_ACTION|>"};
+                                      "<|START_THINKING|> <|START_ACTION|>",
+                                      "HYTK = ':opensource'",
+                                      "<|tool_call:begin|> <|tool_calls|>",
+                                      "<|think|> <|channel>thought", /* Gemma 4's word */
+                                      "to=self <|message|> <atem:function_calls>",
+                                      "'｜DSML｜'"};
 
 /* In text, {NAME} is a control token. */
 static const struct {
@@ -84,6 +89,21 @@ static const struct {
     {7, true, "Plan.{<|END_THINKING|>}{<|START_TEXT|>}Hi.{<|END_TEXT|>}", "Hi.", "Plan.", ""},
     {7, false, "{<|START_THINKING|>}Look.{<|END_THINKING|>}{<|START_ACTION|>}[f]{<|END_ACTION|>}",
      "", "Look.", "[f]"},
+    {8, true, "Look.{</think:opensource>}{<tool_calls:opensource>}f{</tool_calls:opensource>}", "",
+     "Look.", "f"},
+    {8, false, "{<think:opensource>}{</think:opensource>}Yes.", "Yes.", "", ""},
+    {9, false,
+     "{<|think|>}Look.{<|end|>}{<|begin|>}assistant{<|tool_calls|>}{<|tool_call:begin|>}f"
+     "{<|tool_call:end|>}{<|calls|>}",
+     "", "Look.", "<|tool_call:begin|>f<|tool_call:end|>"},
+    {9, false, "{<|think|>}Hm.{<|end|>}{<|begin|>}assistant{<|content|>}Yes.", "Yes.", "Hm.", ""},
+    {10, false, "a {<|think|>}b", "a b", "", ""},
+    {11, false,
+     " to=self{<|message|>}Look.{<|eom|>}{<|start|>}assistant to=f{<|message|>}"
+     "<atem:function_calls>f</atem:function_calls>",
+     "", "Look.", "f"},
+    {11, false, " to=user{<|message|>}Yes, to=self.", "Yes, to=self.", "", ""},
+    {12, false, "So.<｜DSML｜tool_calls>f</｜DSML｜tool_calls>", "So.", "", "f"},
     {3, false, "<think>nothing is marked</think>", "<think>nothing is marked</think>", "", ""},
 };
 

@@ -339,12 +339,53 @@ START_TEST(prompts_are_expected_to_overlap)
         c.pass_rows = i ? 512 : 64;
         ck_assert_msg(verdict_decide(&v[i], &c, &in, &e) == 0, "%s", e.text);
     }
-    for (int i = 0; i < 2; i++) /* one after the other nothing is gained, and never for a token */
-        ck_assert_str_eq(v[i].spec[PHASE_TOKENS], "cpu");
-    ck_assert_str_eq(v[0].spec[PHASE_PROMPT], "cpu");
+    for (int i = 0; i < 2; i++) /* a token's experts are shared where launches are free */
+        ck_assert_str_eq(v[i].spec[PHASE_TOKENS], "balanced");
+    ck_assert_str_eq(v[0].spec[PHASE_PROMPT], "balanced"); /* likewise, group after group */
+    ck_assert_double_gt(v[1].gain[PHASE_PROMPT], v[0].gain[PHASE_PROMPT]);
     ck_assert_str_ne(v[1].spec[PHASE_PROMPT], "cpu");
     ck_assert_double_gt(v[1].gain[PHASE_PROMPT], 0.3);
     ck_assert_double_lt(v[1].gain[PHASE_PROMPT], 1.001); /* at most twice as fast */
+}
+END_TEST
+
+/* A device of a third of the CPU's speed: whole kinds of blocks there cost time, a share of each
+ * layer saves some in prompts; a token is not read faster. */
+START_TEST(a_slow_device_helps_with_prompts)
+{
+    enum { LAYERS = 12, EXPERTS = 16 };
+    static uint64_t attention[LAYERS], experts[LAYERS * EXPERTS];
+    struct planner_input in = {.n_layers = LAYERS,
+                               .n_experts = EXPERTS,
+                               .n_experts_used = 2,
+                               .n_devices = 2,
+                               .target = 1,
+                               .attention_bytes = attention,
+                               .expert_bytes = experts,
+                               .head_bytes = 1};
+    struct trial_costs c = {
+        .rows = 64, .layers = 4, .of_layers = LAYERS, .used = 2, .pass_rows = 512};
+    struct verdict v = {0};
+    struct error e = {0};
+
+    for (int i = 0; i < LAYERS * EXPERTS; i++)
+        attention[i / EXPERTS] = experts[i] = 1000;
+    in.devices[0] = in.devices[1] =
+        (struct planner_device){.name = "one", .budget = PLANNER_NO_LIMIT, .head_can = true};
+    for (int side = 0; side < 2; side++)
+        for (int k = 0; k < PLAN_PHASES; k++)
+            for (int j = 0; j < TRIAL_JOBS; j++) {
+                struct trial_samples *t = &c.of[side][k][j];
+
+                for (t->n = 0; t->n < TRIAL_SAMPLES; t->n++)
+                    t->ns[t->n] = (side ? 3 : 1) * (j == TRIAL_EXPERT ? 1e6 : 2e6);
+            }
+    c.complete = true;
+    ck_assert_msg(verdict_decide(&v, &c, &in, &e) == 0, "%s", e.text);
+    ck_assert_str_eq(v.spec[PHASE_TOKENS], "cpu");
+    ck_assert_str_eq(v.spec[PHASE_PROMPT], "balanced");
+    ck_assert_double_gt(v.gain[PHASE_PROMPT], 0.1);
+    ck_assert_double_lt(v.gain[PHASE_PROMPT], 1.0 / 3); /* the sum of both */
 }
 END_TEST
 
@@ -460,6 +501,7 @@ static Suite *suite(void)
     tcase_add_test(t, a_device_that_loses);
     tcase_add_test(t, the_share_is_counted);
     tcase_add_test(t, prompts_are_expected_to_overlap);
+    tcase_add_test(t, a_slow_device_helps_with_prompts);
     tcase_add_test(t, a_named_plan_is_not_measured);
     tcase_add_test(t, an_interruption_leaves_all_as_it_was);
     tcase_add_loop_test(t, time_is_bounded, 0, 2);

@@ -4,7 +4,9 @@
 #include "engine/base/hash.h"
 #include "engine/base/mem.h"
 #include "engine/file/weights.h"
+#include "engine/text/answer_parts.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/tool_calls.h"
 #include "tests/support.h"
 
 #include <jansson.h>
@@ -295,6 +297,34 @@ static struct message message_of(const json_t *o, json_t *members)
     return m;
 }
 
+/* Of shared/data, kept here (golden/templates/real), or of the folder that MOETOP_TEMPLATES names;
+ * NULL: not here, which is said. */
+static struct chat_template *open_real(json_t *one, struct weight_file **f, char path[1100])
+{
+    const char *below = json_string_value(json_object_get(one, "folder")),
+               *name = json_string_value(json_object_get(one, "file")), *folder, *at;
+    struct tm day = {.tm_year = 125, .tm_mday = 31, .tm_hour = 12, .tm_isdst = -1};
+    struct chat_template_options o = {.file = path, .now = mktime(&day)};
+    struct chat_template *c;
+    struct error e = {0};
+
+    if (*below == '$') {
+        folder = support_path("golden/templates/real"); /* for the names of tokens */
+        at = getenv(below + 1);
+    } else
+        at = folder = strncmp(below, "golden/", 7) == 0 ? support_path(below)
+                                                        : support_shared(below);
+    if (!at) {
+        if (*below == '$')
+            support_skip("%s: no MOETOP_TEMPLATES", name);
+        return NULL;
+    }
+    snprintf(path, 1100, "%s/%s", at, name);
+    ck_assert_msg(weight_file_open(f, folder, true, &e) == 0, "%s", e.text);
+    ck_assert_msg(chat_template_load(&c, *f, NULL, &o, &e) == 0, "%s: %s", path, e.text);
+    return c;
+}
+
 /* tests/tools/tool_chats.py wrote the file: what jinja2 makes of each conversation, told by length
  * and hash, for the templates are not ours. */
 START_TEST(tool_chats_of_other_families)
@@ -302,9 +332,6 @@ START_TEST(tool_chats_of_other_families)
     json_error_t where;
     json_t *root = json_load_file(support_path("golden/tool-chats.json"), 0, &where), *chat,
            *one = json_array_get(json_object_get(root, "templates"), (size_t)_i);
-    const char *folder = support_shared(json_string_value(json_object_get(one, "folder")));
-    struct tm day = {.tm_year = 125, .tm_mday = 31, .tm_hour = 12, .tm_isdst = -1};
-    struct chat_template_options o = {.now = mktime(&day)};
     struct chat_template *c;
     struct weight_file *f;
     struct error e = {0};
@@ -312,14 +339,10 @@ START_TEST(tool_chats_of_other_families)
     size_t i;
 
     ck_assert_msg(root != NULL, "%s", where.text);
-    if (!folder) {
+    if (!(c = open_real(one, &f, path))) {
         json_decref(root);
         return;
     }
-    snprintf(path, sizeof path, "%s/%s", folder, json_string_value(json_object_get(one, "file")));
-    o.file = path;
-    ck_assert_msg(weight_file_open(&f, folder, true, &e) == 0, "%s", e.text);
-    ck_assert_msg(chat_template_load(&c, f, NULL, &o, &e) == 0, "%s: %s", path, e.text);
     json_array_foreach(json_object_get(one, "chats"), i, chat)
     {
         const json_t *list = json_array_get(json_object_get(root, "conversations"),
@@ -353,6 +376,143 @@ START_TEST(tool_chats_of_other_families)
 }
 END_TEST
 
+/* ---- what a model says, as its own template writes it, is read back ---- */
+
+struct said {
+    char parts[PART_COUNT][4000];
+};
+
+static void put_said(void *ctx, enum answer_part part, const char *text, size_t n)
+{
+    struct said *s = ctx;
+
+    ck_assert_uint_lt(strlen(s->parts[part]) + n, sizeof s->parts[part]);
+    strncat(s->parts[part], text, n);
+}
+
+static int put_call(void *ctx, const char *text, const struct tool_call *call)
+{
+    const json_t *tools = json_object_get(ctx, "tools"), *tool;
+    json_t *name = tool_call_name(text, call);
+    size_t i;
+
+    json_array_foreach(tools, i, tool)
+    {
+        const json_t *f = json_object_get(tool, "function");
+
+        if (json_equal(json_object_get(f, "name"), name))
+            json_array_append_new(json_object_get(ctx, "calls"),
+                                  tool_call_arguments(text, call,
+                                                      json_object_get(f, "parameters")));
+    }
+    json_decref(name);
+    return 0;
+}
+
+static char *rendered(const struct chat_template *c, const struct message *m, size_t n,
+                      json_t *given, bool prompt)
+{
+    struct error e = {0};
+    char *text;
+
+    return chat_template_render(c, m, n, given, prompt, NULL, &text, &e) == 0 ? text : NULL;
+}
+
+/* The answer as a model writes it: its markers in bars are tokens of their own. */
+static void push_said(struct answer_parts *p, const char *text, struct said *said)
+{
+    while (*text) {
+        const char *bar = strstr(text, "<|"), *wide = strstr(text, "<｜"),
+                   *open = !bar || (wide && wide < bar) ? wide : bar,
+                   *close = open ? strchr(open, '>') : NULL;
+        size_t plain = close ? (size_t)(open - text) : strlen(text);
+
+        for (size_t k = 0; k < plain; k += 5)
+            answer_parts_push(p, text + k, plain - k < 5 ? plain - k : 5, false, put_said, said);
+        text += plain;
+        if (!close)
+            continue;
+        answer_parts_push(p, open, (size_t)(close + 1 - open), true, put_said, said);
+        text = close + 1;
+    }
+    answer_parts_end(p, put_said, said);
+}
+
+/* What the template adds to the question; where the prompt begins otherwise than what was said (an
+ * empty reasoning, say), from where they differ, and from a marker's beginning. */
+static const char *answer_in(const char *whole, const char *prompt)
+{
+    size_t at = 0;
+
+    while (prompt[at] && prompt[at] == whole[at])
+        at++;
+    for (size_t k = 1; prompt[at] && k < 16 && k <= at && whole[at - k] != '>'; k++)
+        if (whole[at - k] == '<')
+            return whole + at - k;
+    return whole + at;
+}
+
+/* An answer that thinks and calls a tool, as each family's own template writes it. */
+START_TEST(calls_and_reasoning_are_read_back)
+{
+    json_t *root = json_load_file(support_path("golden/tool-chats.json"), 0, NULL),
+           *one = json_array_get(json_object_get(root, "templates"), (size_t)_i),
+           *given = json_object_get(root, "given"), *talks = json_object_get(root, "conversations"),
+           *list, *members[2], *want, *got, *calls;
+    struct message m[2];
+    struct weight_file *f;
+    struct chat_template *c;
+    struct answer_format format;
+    struct answer_parts p;
+    struct said said = {0};
+    char path[1100], *prompt, *whole, *end;
+    const char *answer;
+
+    if (!(c = open_real(one, &f, path))) {
+        json_decref(root);
+        return;
+    }
+    list = json_array_get(talks, json_array_size(talks) - 2);
+    for (size_t k = 0; k < 2; k++)
+        m[k] = message_of(json_array_get(list, k), members[k] = json_object());
+    want = json_object_get(
+        json_object_get(json_array_get(json_object_get(members[1], "tool_calls"), 0), "function"),
+        "arguments");
+    prompt = rendered(c, m, 1, given, true);
+    whole = rendered(c, m, 2, given, false);
+    ck_assert_msg(prompt && whole, "%s", path);
+    if ((end = strstr(whole, "</s>"))) /* the end of an answer is no text */
+        *end = 0;
+    answer = answer_in(whole, prompt);
+    format = chat_template_answers(c);
+    answer_parts_init(&p, format, answer_format_opens(&format, whole, (size_t)(answer - whole)));
+    push_said(&p, answer, &said);
+    if (strstr(answer, "Paris, then."))
+        ck_assert_msg(strncmp(said.parts[PART_REASONING], "Paris, then.", 12) == 0 &&
+                          !strstr(said.parts[PART_ANSWER], "then"),
+                      "%s: reasoning '%s', answer '%s' of %s", path, said.parts[PART_REASONING],
+                      said.parts[PART_ANSWER], answer);
+    got = json_pack("{s:O, s:[]}", "tools", json_object_get(given, "tools"), "calls");
+    calls = json_object_get(got, "calls");
+    tool_calls_each(said.parts[PART_TOOL_CALL], 0, strlen(said.parts[PART_TOOL_CALL]), put_call,
+                    got);
+    if (strstr(answer, "city")) /* some templates leave calls out */
+        ck_assert_msg(json_array_size(calls) == 1 && json_equal(json_array_get(calls, 0), want),
+                      "%s: calls '%s' of %s", path, said.parts[PART_TOOL_CALL], answer);
+    support_ran("%s: %s%s", json_string_value(json_object_get(one, "file")),
+                strstr(answer, "Paris, then.") ? "reasoning " : "",
+                strstr(answer, "city") ? "calls" : "");
+    json_decref(got);
+    for (size_t k = 0; k < 2; k++)
+        json_decref(members[k]);
+    mem_free(prompt);
+    mem_free(whole);
+    chat_template_free(c);
+    weight_file_close(f);
+    json_decref(root);
+}
+END_TEST
+
 static int templates(void)
 {
     json_t *root = json_load_file(support_path("golden/tool-chats.json"), 0, NULL);
@@ -375,6 +535,7 @@ static Suite *suite(void)
     suite_add_tcase(s, c);
     tcase_add_test(real, tools_may_have_a_template_of_their_own);
     tcase_add_loop_test(real, tool_chats_of_other_families, 0, templates());
+    tcase_add_loop_test(real, calls_and_reasoning_are_read_back, 0, templates());
     suite_add_tcase(s, real);
     return s;
 }

@@ -69,6 +69,7 @@ static const char *const folders[] = {"llama",
                                       "llama4",
                                       "muse_glimmer",
                                       "maple",
+                                      "jamba",
                                       "qwen2_moe-step2",
                                       "qwen3_moe-gptq-g32-act"};
 static const char *const shared[] = {"qwen3_moe-yarn",      "qwen3_moe-awq-g32",

@@ -2,6 +2,7 @@
  * field from the file's blocks (engine/file/blocks.c), the vector kernels against the scalar one,
  * as bits. */
 #include "engine/device/cpu/kernels/formats.h"
+#include "engine/device/cpu/kernels/kernels.h"
 #include "engine/layout/pack.h"
 #include "engine/file/blocks.h"
 #include "tests/support.h"

@@ -4,6 +4,7 @@
 #include "engine/base/mem.h"
 #include "engine/device/cpu/pieces.h"
 #include "engine/device/cpu/kernels/formats.h"
+#include "engine/device/cpu/kernels/kernels.h"
 #include "engine/device/cpu/tuning/microbench.h"
 #include "engine/layout/pack.h"
 #include "tests/support.h"

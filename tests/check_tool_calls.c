@@ -146,6 +146,21 @@ static const struct {
     {"f<arg_key>a</arg_key><arg_value>x</arg_value>\ng\nh<arg_key>b</arg_key><arg_value>[]"
      "</arg_value>",
      "[[\"f\", {\"a\": \"x\"}], [\"g\", {}], [\"h\", {\"b\": []}]]"},
+    /* Hy3 */
+    {"\n<tool_call:opensource>f<tool_sep:opensource>\n<arg_key:opensource>a</arg_key:opensource>\n"
+     "<arg_value:opensource>Paris</arg_value:opensource>\n<arg_key:opensource>n</"
+     "arg_key:opensource>\n"
+     "<arg_value:opensource>3</arg_value:opensource>\n</tool_call:opensource>\n"
+     "<tool_call:opensource>g<tool_sep:opensource>\n</tool_call:opensource>\n",
+     "[[\"f\", {\"a\": \"Paris\", \"n\": 3}], [\"g\", {}]]"},
+    /* Solar Open */
+    {"<|tool_call:begin|>call00001<|tool_call:name|>f<|tool_call:args|>{\"a\": 1}<|tool_call:end|>"
+     "<|tool_call:begin|>x-2<|tool_call:name|>g<|tool_call:args|>{}<|tool_call:end|>",
+     "[[\"f\", {\"a\": 1}], [\"g\", {}]]"},
+    /* Muse Glimmer */
+    {"\n<atem:invoke name=\"f\">\n<atem:parameter name=\"a\">x\ny</atem:parameter>\n"
+     "<atem:parameter name=\"n\">2</atem:parameter>\n</atem:invoke>\n",
+     "[[\"f\", {\"a\": \"x\\ny\", \"n\": 2}]]"},
     /* none of these */
     {"[f(1)]", NULL},
     {"[f(a=1) and so on]", NULL},

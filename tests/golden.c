@@ -330,7 +330,7 @@ static double compare_state(const struct golden *g, const struct mixer_shape *s,
     double worst = 0.0;
 
     for (int k = 0; k < n && g->recurrent_state; k++) {
-        bool turned = s->kind == MIXER_MAMBA2;
+        bool turned = shape_state_space(s);
         int head = k / (values * keys),
             row = k / (turned ? keys : values) % (turned ? values : keys),
             column = k % (turned ? keys : values);

@@ -236,6 +236,10 @@ static void random_inputs(struct tiny_model *t, const struct tiny_shape *s,
             w->a_in = random_matrix(t, s, m->a_rank, s->hidden, 0, seed);
         if (m->z_rank)
             w->z_in = random_matrix(t, s, m->z_rank, s->hidden, 0, seed);
+    } else if (m->kind == MIXER_MAMBA1) {
+        w->in = random_matrix(t, s, 2 * values, s->hidden, s->bias, seed);
+        w->a_in = random_matrix(t, s, shape_selection(m), values, 0, seed);
+        w->a = random_matrix(t, s, values, m->a_rank, 0, seed);
     } else {
         w->in = random_matrix(t, s,
                               m->kind == MIXER_SHORT_CONVOLUTION ? 3 * values
@@ -256,7 +260,7 @@ static void random_inputs(struct tiny_model *t, const struct tiny_shape *s,
 static void random_recurrent(struct tiny_model *t, const struct tiny_shape *s,
                              const struct mixer_shape *m, struct layer_weights *w, unsigned *seed)
 {
-    bool kimi = m->kind == MIXER_KIMI_DELTA, mamba = m->kind == MIXER_MAMBA2;
+    bool kimi = m->kind == MIXER_KIMI_DELTA, mamba = shape_state_space(m);
     struct recurrent_weights *r = &w->recurrent;
     size_t heads = (size_t)m->heads, parts = kimi ? 3 : 1,
            taps = (size_t)m->taps * (size_t)shape_channels(m) / parts;
@@ -269,6 +273,17 @@ static void random_recurrent(struct tiny_model *t, const struct tiny_shape *s,
     w->o = random_matrix(t, s, s->hidden, m->heads * m->value_dim, 0, seed);
     if (m->kind == MIXER_SHORT_CONVOLUTION)
         return;
+    if (m->kind == MIXER_MAMBA1) {
+        size_t values = (size_t)m->value_dim, state = (size_t)m->state;
+
+        r->a = random_floats(t, state * values, 0.9f, -1.0f, seed);
+        r->dt_bias = random_floats(t, values, 0.5f, 0.0f, seed);
+        r->skip = random_floats(t, values, 0.5f, 0.5f, seed);
+        r->dt_norm = random_floats(t, (size_t)m->a_rank, 0.3f, 1.0f, seed);
+        r->b_norm = random_floats(t, state, 0.3f, 1.0f, seed);
+        r->c_norm = random_floats(t, state, 0.3f, 1.0f, seed);
+        return;
+    }
     r->a = random_floats(t, heads, 0.9f, kimi ? 1.0f : -1.0f, seed);
     r->dt_bias = random_floats(t, heads * (kimi ? (size_t)m->key_dim : 1), 0.5f, 0.0f, seed);
     if (mamba)

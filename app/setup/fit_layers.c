@@ -66,6 +66,10 @@ static void put_mixer(struct strbuf *b, const struct mixer_shape *m)
         put_heads(b, m);
         strbuf_printf(b, ", %d taps", m->taps);
         break;
+    case MIXER_MAMBA1:
+        strbuf_printf(b, ": %d channels, states of %d, steps of rank %d, %d taps", m->value_dim,
+                      m->state, m->a_rank, m->taps);
+        break;
     case MIXER_MAMBA2:
         put_heads(b, m);
         strbuf_printf(b, ", states of %d, %d group%s, %d taps", m->state, m->groups,

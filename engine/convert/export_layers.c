@@ -152,6 +152,12 @@ static void put_recurrent(struct gguf_writer *w, const struct model *m, const st
         put_state(w, family, s);
         put_nets(w, m, family, mtp);
         break;
+    case MIXER_MAMBA1:
+        export_put_u32(w, family, "ssm.conv_kernel", (uint32_t)s->taps);
+        export_put_u32(w, family, "ssm.inner_size", (uint32_t)s->value_dim);
+        export_put_u32(w, family, "ssm.state_size", (uint32_t)s->state);
+        export_put_u32(w, family, "ssm.time_step_rank", (uint32_t)s->a_rank);
+        break;
     case MIXER_MAMBA2:
         put_state(w, family, s);
         export_put_bool(w, family, "rope.scaling.finetuned", any_rotated(m));

@@ -177,6 +177,10 @@ enum tensor_role export_role_of(const struct model *m, struct block_id id, enum 
         [MATRIX_INPUT_GATE] = TENSOR_INPUT_GATE,
         [MATRIX_INPUT_OUT] = TENSOR_INPUT_OUT,
         [MATRIX_INPUT_PROJECT] = TENSOR_INPUT_PROJECT,
+        [MATRIX_LAUREL_IN] = TENSOR_LAUREL_IN,
+        [MATRIX_LAUREL_OUT] = TENSOR_LAUREL_OUT,
+        [MATRIX_STREAM_IN] = TENSOR_STREAM_IN,
+        [MATRIX_STREAM_OUT] = TENSOR_STREAM_OUT,
         [MATRIX_Z_IN] = TENSOR_MIX_Z_IN,
         [MATRIX_A_IN] = TENSOR_MIX_A_IN,
     };
@@ -455,7 +459,7 @@ static int add_second_rope(struct export *x)
     return add_vector(x, TENSOR_ROPE_FREQS, 0, false, divisors, n, 0);
 }
 
-/* The convolution (taps, channels) of a model as (channels, taps), the channels in the order of the
+/* Rows (taps, channels) of a model as (channels, taps), the channels in the order of the
  * projection's rows. */
 static float *taps_of(struct export *x, const struct export_order *o, const float *conv, int taps,
                       int channels)
@@ -488,6 +492,21 @@ static int add_convolution(struct export *x, int l, const struct export_order *o
            add_vector(x, TENSOR_CONV, l, true, v, channels, 0);
 }
 
+/* Mamba 1's tensors besides its matrices and the convolution. */
+static int add_state_space(struct export *x, int l, const struct export_order *o)
+{
+    const struct mixer_shape *s = &hparams_layer(&x->m->hp, l)->mixer;
+    const struct recurrent_weights *w = &x->m->layers[l].recurrent;
+    const float *a = taps_of(x, o, w->a, s->state, s->value_dim);
+
+    return !a || add_vector(x, TENSOR_DECAY, l, false, a, s->value_dim, s->state) ||
+           add_vector(x, TENSOR_DT_BIAS, l, false, w->dt_bias, s->value_dim, 0) ||
+           add_vector(x, TENSOR_SKIP, l, false, w->skip, s->value_dim, 0) ||
+           add_vector(x, TENSOR_DT_NORM, l, false, w->dt_norm, s->a_rank, 0) ||
+           add_vector(x, TENSOR_B_NORM, l, false, w->b_norm, s->state, 0) ||
+           add_vector(x, TENSOR_C_NORM, l, false, w->c_norm, s->state, 0);
+}
+
 /* A recurrent mixer's tensors besides its matrices, in the shapes of llama.cpp's converter. */
 static int add_recurrent(struct export *x, int l)
 {
@@ -505,6 +524,8 @@ static int add_recurrent(struct export *x, int l)
         return -1;
     if (!w->a)
         return 0;
+    if (s->kind == MIXER_MAMBA1)
+        return add_state_space(x, l, &channels);
     if (!(a = export_order_vector(x, &heads, w->a, s->heads)) ||
         !(dt = export_order_vector(x, &heads, w->dt_bias, s->heads * (kimi ? s->key_dim : 1))))
         return -1;

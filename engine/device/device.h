@@ -194,15 +194,19 @@ struct combine_job {
     int layer, rows;
     const float *out, *weights; /* (used, rows, hidden), (rows, n_experts_used) */
     float *x;
-    const float *inputs; /* (rows, hparams_inputs): of every layer; NULL: there are none */
+    /* (rows, hparams_beside): of every layer, and streams besides x, which change with it: x and
+     * they become what the next layer is predicted to begin with, or x the end; NULL: there are
+     * none */
+    float *inputs;
     const float *const *strengths; /* as in attention_job */
 };
 
-/* Where layers have inputs of their own: inputs (rows, hparams_inputs) holds the tokens' rows of
- * the model's table (model_inputs), and gets by rule 15 what the layers use. x: the embeddings. */
+/* Where layers have inputs of their own: inputs (rows, hparams_beside) holds the tokens' rows of
+ * the model's table (model_inputs), and gets by rule 15 what the layers use. x: the embeddings;
+ * with other streams they become what the first layer is predicted to begin with. */
 struct inputs_job {
     int rows;
-    const float *x;
+    float *x;
     float *inputs;
     const float *const *strengths; /* as in attention_job */
 };
@@ -244,7 +248,7 @@ struct layers_job {
     const struct span *spans;              /* as in attention_job */
     int n_spans;
     const float *const *strengths; /* likewise */
-    const float *inputs;           /* as in combine_job */
+    float *inputs;                 /* as in combine_job */
 };
 
 /* Rows of one layer in the exchange layout: for each token, heads * key_dim values of K, then heads

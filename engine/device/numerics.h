@@ -79,12 +79,14 @@
  * x values, a column by itself: with decay g_i (one number of the head, or of each key): delta
  * rule: p = sum of S_i * (g_i*k_i), d = beta * (v - p); Mamba 2: d = dt*v, k is B, q is C. Then S_i
  * = fma(k_i, d, S_i*g_i), o = sum of S_i*q_i. Both sums: four of them, number m over i = m, m+4,
- * ... upwards from +0 in fma, then (m0 + m1) + (m2 + m3). Mamba 2 then o = fma(D, v, o).
+ * ... upwards from +0 in fma, then (m0 + m1) + (m2 + m3). Mamba 2 then o = fma(D, v, o). Mamba 1
+ * likewise, g_i = num_exp(dt*A_i), with dt, D and A of each column; what its B, C and dt come from
+ * is normed before (rule 5), each by itself.
  *    Decays: num_exp(A * num_softplus(a + bias)), A = -exp(A_log), in double and rounded once when
  * the weights are loaded; bounded (Kimi): num_exp(bound * num_sigmoid(A * (a + bias))), A =
  * exp(A_log). beta = num_sigmoid(b), dt = num_softplus(dt + bias), g = num_exp(dt*A). Outputs:
- * delta nets by rule 5 over a head, times num_silu or num_sigmoid of the gate; Mamba 2 times
- * num_silu first and then rule 5 over each group.
+ * delta nets by rule 5 over a head, times num_silu or num_sigmoid of the gate; Mamba 1 times
+ * num_silu; Mamba 2 times it first and then rule 5 over each group.
  *
  * 13. Latent attention (MLA, absorbed), where a token has one latent row for all heads. A row: kv_a
  * (rule 2 or 11); its first kv_rank normed (rule 5), the others rotated (rule 6); rounded to the

@@ -250,7 +250,7 @@ int bind_values(struct binding *b, const float **vector, enum tensor_role role, 
     if (has != n)
         return error_set(e, ERR_MODEL, "%s: tensor %s has %lld values; the model needs %lld",
                          weight_file_path(b->model->file), t->name, (long long)has, (long long)n);
-    if (t->packed && form == VECTOR_TURNED)
+    if (t->packed && turned)
         return error_set(e, ERR_MODEL, "%s: tensor %s is packed; floats are needed here",
                          weight_file_path(b->model->file), t->name);
     b->used[t->index] = 1;
@@ -718,15 +718,52 @@ static int bind_layer_inputs(struct binding *b, struct layer_weights *w, int lay
     return bind_norm(b, &w->input_after, TENSOR_INPUT_AFTER, layer, e);
 }
 
+/* What mixes the streams around a layer. */
+static int bind_streams(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    const struct hparams *hp = &b->model->hp;
+    int64_t n = hp->streams;
+    int rc;
+
+    if (!n)
+        return 0;
+    if ((rc = bind_norm(b, &w->stream_norm, TENSOR_STREAM_NORM, layer, e)) ||
+        (rc = bind_values(b, &w->stream_router, TENSOR_STREAM_ROUTER, layer, n * hp->hidden,
+                          VECTOR_PLAIN, 0, e)) ||
+        (rc = bind_values(b, &w->stream_predict, TENSOR_STREAM_PREDICT, layer, n * n * n,
+                          VECTOR_PLAIN, 0, e)) ||
+        (rc = bind_values(b, &w->stream_correct, TENSOR_STREAM_CORRECT, layer, n * n, VECTOR_PLAIN,
+                          0, e)))
+        return rc;
+    return hp->streams_scaled
+               ? bind_vector(b, &w->stream_scale, TENSOR_STREAM_SCALE, layer, hp->hidden, e)
+               : 0;
+}
+
+/* The learned residual beside a layer's mixer. */
+static int bind_laurel(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    int hidden = b->model->hp.hidden, n = b->model->hp.laurel, rc;
+
+    if (!n)
+        return 0;
+    if ((rc = bind_plain(b, &w->laurel_in, TENSOR_LAUREL_IN, layer, n, hidden, e)) ||
+        (rc = bind_plain(b, &w->laurel_out, TENSOR_LAUREL_OUT, layer, hidden, n, e)))
+        return rc;
+    return bind_norm(b, &w->laurel_after, TENSOR_LAUREL_AFTER, layer, e);
+}
+
 static int bind_layer(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     int rc;
 
     b->counted = &b->total.router_norms;
-    if ((rc = bind_norms(b, w, layer, e)) || (rc = bind_router(b, w, layer, e)))
+    if ((rc = bind_norms(b, w, layer, e)) || (rc = bind_router(b, w, layer, e)) ||
+        (rc = bind_streams(b, w, layer, e)))
         return rc;
     b->counted = &b->total.attention;
-    if ((rc = bind_mixer(b, w, layer, e)) || (rc = bind_layer_inputs(b, w, layer, e)))
+    if ((rc = bind_mixer(b, w, layer, e)) || (rc = bind_layer_inputs(b, w, layer, e)) ||
+        (rc = bind_laurel(b, w, layer, e)))
         return rc;
     b->counted = &b->total.experts;
     return bind_experts(b, w, layer, e);
@@ -801,6 +838,56 @@ static int bind_inputs_table(struct binding *b, struct error *e)
     return bind_plain(b, &m->input_project, TENSOR_INPUT_PROJECT, 0, n, m->hp.hidden, e);
 }
 
+/* A square matrix of each stream but the first: a tensor each, or all in one. */
+static int bind_stream_matrices(struct binding *b, struct matrix *to, enum tensor_role role,
+                                struct error *e)
+{
+    int n = b->model->hp.streams - 1, hidden = b->model->hp.hidden, rc = 0;
+
+    for (int i = 0; i < n && !rc; i++) {
+        const struct tensor_view *t = want(b, role, 0, i, e);
+        bool all = t && t->n_dims == 3;
+
+        if (!t)
+            return ERR_MODEL;
+        if ((rc = all ? check_shape(b, t, n, hidden, hidden, e)
+                      : check_shape(b, t, hidden, hidden, 0, e)))
+            return rc;
+        rc = add_matrix(b, &to[i], role, 0, t, all ? (int64_t)i * hidden : 0, hidden, hidden, e);
+    }
+    return rc;
+}
+
+static int bind_stream_ends(struct binding *b, struct error *e)
+{
+    struct model *m = b->model;
+    int rc;
+
+    if (!m->hp.streams)
+        return 0;
+    b->counted = &b->total.attention;
+    if ((rc = bind_stream_matrices(b, m->stream_in, TENSOR_STREAM_IN, e)))
+        return rc;
+    return bind_stream_matrices(b, m->stream_out, TENSOR_STREAM_OUT, e);
+}
+
+/* Layers that read others' keys may have some, which are not used (Gemma 3n's files). */
+static void skip_keys(struct binding *b)
+{
+    static const enum tensor_role own[] = {TENSOR_K, TENSOR_V, TENSOR_K_NORM};
+    const struct hparams *hp = &b->model->hp;
+
+    for (int l = 0; l < hp->n_layers; l++)
+        for (size_t i = 0; i < sizeof own / sizeof *own && hparams_layer(hp, l)->mixer.keys_of;
+             i++) {
+            const struct tensor_view *t = family_tensor(b->family, b->model->file, own[i], l, 0,
+                                                        false);
+
+            if (t)
+                b->used[t->index] = 1;
+        }
+}
+
 static int bind_projections(struct binding *b, struct error *e)
 {
     struct model *m = b->model;
@@ -856,7 +943,7 @@ static int bind_ends(struct binding *b, struct error *e)
 
     if ((rc = bind_table(b, &m->embeddings, TENSOR_EMBEDDINGS, m->hp.n_vocab, width, e)) ||
         (m->hp.common.mixer.learned_positions && (rc = bind_positions(b, e))) ||
-        (rc = bind_inputs_table(b, e)))
+        (rc = bind_inputs_table(b, e)) || (rc = bind_stream_ends(b, e)))
         return rc;
     b->counted = &b->total.router_norms;
     if ((m->hp.embedding_width && (rc = bind_projections(b, e))) ||
@@ -958,6 +1045,7 @@ int bind_model(struct binding *b, struct error *e)
     for (int l = 0; l < m->hp.n_layers; l++)
         if ((rc = bind_layer(b, &m->layers[l], l, e)))
             return rc;
+    skip_keys(b);
     if (!b->options->mtp_of && (rc = check_all_used(b, e)))
         return rc;
     join_arena(b);

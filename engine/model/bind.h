@@ -41,8 +41,7 @@ enum vector_form {
     VECTOR_EXP,       /* in double, rounded once */
     VECTOR_MINUS_EXP, /* the same, negative */
     VECTOR_OVER_ROOT, /* w / sqrt(n), in double, rounded once */
-    VECTOR_SIZE,      /* |w| */
-    VECTOR_TURNED     /* (n, turned) as (turned, n) */
+    VECTOR_SIZE       /* |w| */
 };
 
 /* Elements of a tensor that become F32. */
@@ -54,7 +53,7 @@ struct vector_job {
     int64_t step;        /* to the next one */
     size_t to;
     enum vector_form form;
-    int turned;
+    int turned; /* not 0: (n, turned) becomes (turned, n) */
 };
 
 struct binding {
@@ -75,8 +74,9 @@ struct binding {
     uint64_t by_type[DTYPE_COUNT];
 };
 
-/* Of one tensor, whatever its dimensions, all n values; any form but VECTOR_PLAIN transforms
- * them. */
+/* Of one tensor, whatever its dimensions, all n values; any form but VECTOR_PLAIN transforms them,
+ * and `turned` (at most BIND_TURNED) turns them. */
+#define BIND_TURNED 256
 int bind_values(struct binding *b, const float **vector, enum tensor_role role, int layer,
                 int64_t n, enum vector_form form, int turned, struct error *e);
 /* A matrix and its bias, if there is one. */

@@ -16,7 +16,7 @@ static int bind_taps(struct binding *b, const float **taps, enum tensor_role rol
 {
     int n = hparams_layer(&b->model->hp, layer)->mixer.taps;
 
-    return bind_values(b, taps, role, layer, (int64_t)channels * n, VECTOR_TURNED, n, e);
+    return bind_values(b, taps, role, layer, (int64_t)channels * n, VECTOR_PLAIN, n, e);
 }
 
 static int bind_convolution(struct binding *b, struct recurrent_weights *w, int layer,
@@ -33,6 +33,12 @@ static int bind_convolution(struct binding *b, struct recurrent_weights *w, int 
     if ((rc = bind_taps(b, &w->conv[0], TENSOR_CONV, layer, channels, e)))
         return rc;
     return bind_bias(b, &w->conv_bias, TENSOR_CONV, layer, channels, e);
+}
+
+static int bind_vector(struct binding *b, const float **to, enum tensor_role role, int layer,
+                       int64_t n, struct error *e)
+{
+    return bind_values(b, to, role, layer, n, VECTOR_PLAIN, 0, e);
 }
 
 /* llama.cpp's converters store -exp(A_log), for Kimi that or exp(A_log). */
@@ -94,6 +100,17 @@ static int bind_kimi(struct binding *b, struct layer_weights *w, int layer, stru
     return bind_thin(b, &w->a_in, &w->a, TENSOR_MIX_A, layer, keys, s->a_rank, e);
 }
 
+static int bind_selective(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    const struct mixer_shape *s = &hparams_layer(&b->model->hp, layer)->mixer;
+    int values = s->value_dim, rc;
+
+    if ((rc = bind_plain(b, &w->in, TENSOR_MIX_IN, layer, 2 * values, b->model->hp.hidden, e)) ||
+        (rc = bind_plain(b, &w->a_in, TENSOR_MIX_A_IN, layer, shape_selection(s), values, e)))
+        return rc;
+    return bind_plain(b, &w->a, TENSOR_MIX_A, layer, values, s->a_rank, e);
+}
+
 /* Projections. */
 static int bind_inputs(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
@@ -106,8 +123,25 @@ static int bind_inputs(struct binding *b, struct layer_weights *w, int layer, st
     case MIXER_MAMBA2:
         return bind_plain(b, &w->in, TENSOR_MIX_IN, layer,
                           s->heads * s->value_dim + shape_channels(s) + s->heads, hidden, e);
+    case MIXER_MAMBA1: return bind_selective(b, w, layer, e);
     default: return bind_plain(b, &w->in, TENSOR_MIX_IN, layer, 3 * hidden, hidden, e);
     }
+}
+
+/* Mamba 1: everything is a channel's own. */
+static int bind_state_space(struct binding *b, struct recurrent_weights *w, int layer,
+                            struct error *e)
+{
+    const struct mixer_shape *s = &hparams_layer(&b->model->hp, layer)->mixer;
+    int rc = bind_values(b, &w->a, TENSOR_DECAY, layer, (int64_t)s->value_dim * s->state,
+                         in_gguf(b) ? VECTOR_PLAIN : VECTOR_MINUS_EXP, s->state, e);
+
+    if (rc || (rc = bind_vector(b, &w->dt_bias, TENSOR_DT_BIAS, layer, s->value_dim, e)) ||
+        (rc = bind_vector(b, &w->skip, TENSOR_SKIP, layer, s->value_dim, e)) ||
+        (rc = bind_vector(b, &w->dt_norm, TENSOR_DT_NORM, layer, s->a_rank, e)) ||
+        (rc = bind_vector(b, &w->b_norm, TENSOR_B_NORM, layer, s->state, e)))
+        return rc;
+    return bind_vector(b, &w->c_norm, TENSOR_C_NORM, layer, s->state, e);
 }
 
 int bind_recurrent(struct binding *b, struct layer_weights *w, int layer, struct error *e)
@@ -121,6 +155,8 @@ int bind_recurrent(struct binding *b, struct layer_weights *w, int layer, struct
         return rc;
     if (s->kind == MIXER_SHORT_CONVOLUTION)
         return 0;
+    if (s->kind == MIXER_MAMBA1)
+        return bind_state_space(b, &w->recurrent, layer, e);
     if ((rc = bind_decay(b, &w->recurrent, layer, e)) ||
         (s->kind == MIXER_MAMBA2 && (rc = bind_values(b, &w->recurrent.skip, TENSOR_SKIP, layer,
                                                       s->heads, VECTOR_PLAIN, 0, e))))

@@ -39,9 +39,15 @@ int model_block_matrices(const struct model *m, struct block_id id,
         all[13] = (struct block_matrix){&l->v_b, MATRIX_V_B};
         all[14] = (struct block_matrix){&l->input_gate, MATRIX_INPUT_GATE};
         all[15] = (struct block_matrix){&l->input_out, MATRIX_INPUT_OUT};
-        n = 16;
+        all[16] = (struct block_matrix){&l->laurel_in, MATRIX_LAUREL_IN};
+        all[17] = (struct block_matrix){&l->laurel_out, MATRIX_LAUREL_OUT};
+        n = 18;
         if (id.layer == 0)
             all[n++] = (struct block_matrix){&m->input_project, MATRIX_INPUT_PROJECT};
+        for (int i = 0; id.layer == 0 && i + 1 < m->hp.streams; i++)
+            all[n++] = (struct block_matrix){&m->stream_in[i], MATRIX_STREAM_IN};
+        for (int i = 0; id.layer == 0 && i + 1 < m->hp.streams; i++)
+            all[n++] = (struct block_matrix){&m->stream_out[i], MATRIX_STREAM_OUT};
         if (id.layer == 0)
             all[n++] = (struct block_matrix){&m->mtp.join, MATRIX_JOIN};
     }
@@ -69,7 +75,11 @@ const char *matrix_part_name(enum matrix_part part)
                                                     "v_b",
                                                     "input_gate",
                                                     "input_out",
+                                                    "laurel_in",
+                                                    "laurel_out",
                                                     "input_project",
+                                                    "stream_in",
+                                                    "stream_out",
                                                     "join",
                                                     "gate",
                                                     "up",
@@ -99,6 +109,9 @@ size_t model_recurrent_values(const struct model *m, int layer)
 
     if (!shape_recurrent(s))
         return 0;
+    if (s->kind == MIXER_MAMBA1)
+        return channels * ((size_t)s->taps + (w->conv_bias != NULL) + (size_t)s->state + 2) +
+               (size_t)shape_selection(s);
     return channels * ((size_t)s->taps + (w->conv_bias != NULL)) +
            heads * ((w->a != NULL) + (w->skip != NULL)) +
            (w->dt_bias ? heads * (s->kind == MIXER_KIMI_DELTA ? (size_t)s->key_dim : 1) : 0) +
@@ -116,7 +129,16 @@ static uint64_t layer_norm_bytes(const struct model *m, const struct layer_weigh
            norm_bytes(m, &l->attention_after) + norm_bytes(m, &l->expert_after) +
            norm_bytes(m, &l->routed_norm) + norm_bytes(m, &l->routed_after) +
            norm_bytes(m, &l->shared_after) + norm_bytes(m, &l->router_norm) +
-           norm_bytes(m, &l->input_after);
+           norm_bytes(m, &l->input_after) + norm_bytes(m, &l->stream_norm) +
+           norm_bytes(m, &l->laurel_after);
+}
+
+/* What mixes a layer's streams. */
+static uint64_t stream_bytes(const struct model *m, const struct layer_weights *l)
+{
+    uint64_t n = (uint64_t)m->hp.streams, hidden = (uint64_t)m->hp.hidden;
+
+    return sizeof(float) * (n * hidden + n * n * n + n * n + (l->stream_scale ? hidden : 0));
 }
 
 struct block_bytes model_block_parts(const struct model *m, struct block_id id)
@@ -135,7 +157,7 @@ struct block_bytes model_block_parts(const struct model *m, struct block_id id)
         const struct layer_weights *l = &m->layers[id.layer];
         uint64_t experts = (uint64_t)hparams_layer(&m->hp, id.layer)->ffn.experts;
 
-        b.norms = layer_norm_bytes(m, l) + (l->scale ? sizeof(float) : 0) +
+        b.norms = layer_norm_bytes(m, l) + (l->scale ? sizeof(float) : 0) + stream_bytes(m, l) +
                   (model_qk_norm_values(m, id.layer, true) +
                    model_qk_norm_values(m, id.layer, false) + model_recurrent_values(m, id.layer)) *
                       sizeof(float);

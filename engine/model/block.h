@@ -38,8 +38,12 @@ enum matrix_part {
     MATRIX_V_B,
     MATRIX_INPUT_GATE,
     MATRIX_INPUT_OUT,
+    MATRIX_LAUREL_IN,
+    MATRIX_LAUREL_OUT,
     MATRIX_INPUT_PROJECT, /* of all layers, in the first one's block */
-    MATRIX_JOIN,          /* of an MTP block: before its layer's mixer */
+    MATRIX_STREAM_IN,     /* several, likewise */
+    MATRIX_STREAM_OUT,
+    MATRIX_JOIN, /* of an MTP block: before its layer's mixer */
     MATRIX_GATE,
     MATRIX_UP,
     MATRIX_DOWN,
@@ -47,7 +51,7 @@ enum matrix_part {
     MATRIX_PARTS
 };
 
-#define BLOCK_MATRICES 18 /* most matrices of a block */
+#define BLOCK_MATRICES (20 + 2 * (HPARAMS_STREAMS_MOST - 1)) /* most matrices of a block */
 
 /* One matrix of a block. Adapters (LoRA) are attached to it by (block, part): matrix.lora. */
 struct block_matrix {

@@ -51,6 +51,18 @@ enum tensor_role {
     TENSOR_INPUT_GATE,
     TENSOR_INPUT_OUT,
     TENSOR_INPUT_AFTER,
+    /* of streams besides the first, %e one of them (GGUF: all in one), and the learned residual;
+     * see struct model and layer_weights */
+    TENSOR_STREAM_IN,
+    TENSOR_STREAM_OUT,
+    TENSOR_STREAM_NORM,
+    TENSOR_STREAM_ROUTER,
+    TENSOR_STREAM_PREDICT,
+    TENSOR_STREAM_CORRECT,
+    TENSOR_STREAM_SCALE,
+    TENSOR_LAUREL_IN,
+    TENSOR_LAUREL_OUT,
+    TENSOR_LAUREL_AFTER,
     TENSOR_Q,
     TENSOR_K,
     TENSOR_V,
@@ -104,6 +116,9 @@ enum tensor_role {
     TENSOR_DT_BIAS,
     TENSOR_SKIP,
     TENSOR_MIX_NORM,
+    TENSOR_DT_NORM,
+    TENSOR_B_NORM,
+    TENSOR_C_NORM,
     /* Of an MTP block, besides its layer: norms of the embedding and of the hidden state that it
      * joins, (hidden, 2 hidden), the norm before its head; its embeddings and head if it has its
      * own. %l: its number among the file's layers */

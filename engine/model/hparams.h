@@ -10,6 +10,7 @@
 
 #define HPARAMS_STOPS 16
 #define HPARAMS_EMBEDDING_MOST 4096 /* embedding_width */
+#define HPARAMS_STREAMS_MOST 8      /* streams */
 
 struct hparams {
     int n_layers, hidden, n_vocab;
@@ -30,6 +31,13 @@ struct hparams {
     /* Width of embeddings and head if it is not `hidden`, with two matrices in between; 0: it is.
      * Rows of a table of learned positions before that of position 0. */
     int embedding_width, position_offset;
+    /* Alternating updates (Baykal et al., arXiv:2301.13310; Gemma 3n): layers see and change the
+     * first of so many residual streams, and the others are predicted and corrected from it; 0: it
+     * is the only one. streams_scaled: what the layer's own inputs are gated by has weights. All
+     * layers have inputs then. laurel: rank of the learned residual beside the mixer: the stream
+     * becomes (x + mixer + h + norm(out(in(h)))) / sqrt(2), h being the mixer's input; 0: none */
+    int streams, laurel;
+    bool streams_scaled;
     /* Frequencies would change with every token beyond context_max (dynamic scaling), which is not
      * computed: the context is limited to it */
     bool rope_within;
@@ -69,6 +77,13 @@ static inline bool hparams_is_stop(const struct hparams *hp, int id)
 static inline int hparams_inputs(const struct hparams *hp)
 {
     return hp->n_layers * hparams_layer(hp, 0)->inputs;
+}
+
+/* What a row of a pass has besides the stream: those values; then, with other streams, the first
+ * one as it was predicted, and the others. */
+static inline int hparams_beside(const struct hparams *hp)
+{
+    return hparams_inputs(hp) + hp->streams * hp->hidden;
 }
 
 /* What an operator adds to the residual stream is multiplied with this first. */

@@ -160,6 +160,12 @@ void hparams_digest(struct digest *d, const struct hparams *hp)
     add_flag(d, hp->tied_embeddings);
     FIELD(hp->embedding_width);
     FIELD(hp->position_offset);
+    if (hp->streams) { /* no other model's digest changes */
+        FIELD(hp->streams);
+        add_flag(d, hp->streams_scaled);
+    }
+    if (hp->laurel)
+        FIELD(hp->laurel);
     add_rotary(d, hp);
     for (int l = 0; l < hp->n_layers; l++)
         add_layer(d, hparams_layer(hp, l));

@@ -283,7 +283,7 @@ static void turn(const struct vector_job *v, float *out)
 {
     const uint8_t *from = v->tensor->data;
     int64_t n = v->count / v->turned;
-    float row[64];
+    float row[BIND_TURNED];
 
     for (int64_t i = 0; i < n; i++) {
         row_to_f32(v->tensor->type, from + dtype_row_bytes(v->tensor->type, i * v->turned),
@@ -322,8 +322,9 @@ void load_vectors(const struct binding *b, uint8_t *arena)
         if (!v->tensor) {
             for (int64_t k = 0; k < v->count; k++)
                 out[k] = v->fill;
-        } else if (v->form == VECTOR_TURNED) {
+        } else if (v->turned) {
             turn(v, out);
+            reform(v->form, out, v->count);
         } else if (v->tensor->packed) {
             unpack_vector(v, out);
         } else {

@@ -29,10 +29,13 @@ struct recurrent_weights {
      * them (taps, channels / 3) */
     const float *conv[3];
     const float *conv_bias; /* (channels), or NULL */
-    const float *a;         /* (heads): -exp(A_log); Kimi: exp(A_log) */
-    const float *dt_bias;   /* (heads); Kimi: (heads * key_dim) */
-    const float *skip;      /* (heads): D of Mamba 2 */
-    const float *norm;      /* (value_dim); Mamba 2: (heads * value_dim) */
+    /* (heads): -exp(A_log); Kimi: exp(A_log); Mamba 1: (state, value_dim) of the former */
+    const float *a;
+    const float *dt_bias; /* (heads); Kimi: (heads * key_dim); Mamba 1: (value_dim) */
+    const float *skip;    /* (heads): D of Mamba 2; Mamba 1: (value_dim) */
+    const float *norm;    /* (value_dim); Mamba 2: (heads * value_dim) */
+    /* Mamba 1: of the row that time steps come from (a_rank), of B and of C (state) */
+    const float *dt_norm, *b_norm, *c_norm;
 };
 
 struct layer_weights {
@@ -49,11 +52,12 @@ struct layer_weights {
     struct matrix o; /* (hidden, heads*head_dim) */
     /* Recurrent mixers: projections in this order after q, k and v, where present. in: short
      * convolution (3 hidden: B, C, x); delta net q, k and v, followed by z unless z is separate,
-     * then a key head at a time; Mamba 2 all (z, x, B, C, dt). z: gates. b: betas, followed by the
-     * decay inputs unless a is separate, a key head at a time. */
+     * then a key head at a time; Mamba 2 all (z, x, B, C, dt); Mamba 1 x and z. z: gates. b: betas,
+     * followed by the decay inputs unless a is separate, a key head at a time. */
     struct matrix in, z, b, a;
     /* (rank, hidden), where z or a takes the result of it instead of the stream
-     * (mixer_shape.z_rank, a_rank) */
+     * (mixer_shape.z_rank, a_rank). Mamba 1: a_in (shape_selection, value_dim) takes the
+     * convolution's outputs: the row for a, (value_dim, a_rank), then B and C */
     struct matrix z_in, a_in;
     struct recurrent_weights recurrent;
     /* MLA has these instead of k and v: (q_rank, hidden), if present, and then q is (heads*key_dim,
@@ -75,6 +79,14 @@ struct layer_weights {
     /* of layer_shape.inputs: (inputs, hidden), (hidden, inputs), and the norm after both */
     struct matrix input_gate, input_out;
     struct norm_weights input_after;
+    /* of hparams.streams, n of them: the norm and the matrix (n, hidden) of what mixes them, how
+     * they are mixed before the layer (n, n, n) and after it (n, n), and weights (hidden) of the
+     * first one for the layer's own inputs, or NULL */
+    struct norm_weights stream_norm;
+    const float *stream_router, *stream_predict, *stream_correct, *stream_scale;
+    /* of hparams.laurel: (laurel, hidden), (hidden, laurel), and the norm after both */
+    struct matrix laurel_in, laurel_out;
+    struct norm_weights laurel_after;
     struct expert_weights *experts; /* shape_experts: the shared one is the last */
 };
 
@@ -115,6 +127,9 @@ struct model {
     struct tensor_view input_table;
     struct matrix input_project;
     const float *input_norm;
+    /* (hidden, hidden) each: streams besides the first one from the embedding, and what they give
+     * to the end */
+    struct matrix stream_in[HPARAMS_STREAMS_MOST - 1], stream_out[HPARAMS_STREAMS_MOST - 1];
     struct layer_weights *layers;
     struct norm_weights output_norm; /* without weight: there is none */
     struct matrix head;              /* (n_vocab, hidden or embedding_width), with bias */

@@ -62,7 +62,9 @@ static bool together(const struct block_matrix *b)
 {
     return b->part < MATRIX_GATE && b->part != MATRIX_O && b->part != MATRIX_K_B &&
            b->part != MATRIX_V_B && b->part != MATRIX_INPUT_GATE && b->part != MATRIX_INPUT_OUT &&
-           b->part != MATRIX_INPUT_PROJECT;
+           b->part != MATRIX_INPUT_PROJECT && b->part != MATRIX_LAUREL_IN &&
+           b->part != MATRIX_LAUREL_OUT && b->part != MATRIX_STREAM_IN &&
+           b->part != MATRIX_STREAM_OUT;
 }
 
 static void add_block(struct slices *s, const struct block_matrix *list, int n)

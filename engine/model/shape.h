@@ -17,6 +17,7 @@ enum mixer_kind {
     MIXER_KIMI_DELTA,        /* the same with a decay per channel, arXiv:2510.26692 */
     MIXER_LIGHTNING,         /* linear attention with a fixed decay per head, arXiv:2401.04658 */
     MIXER_MAMBA2,            /* arXiv:2405.21060 */
+    MIXER_MAMBA1,            /* arXiv:2312.00752, its inputs normed (Jamba, arXiv:2403.19887) */
     MIXER_KINDS
 };
 
@@ -34,7 +35,7 @@ enum gate_form { GATE_WITHIN, GATE_APART, GATE_HEADS };
 struct mixer_shape {
     enum mixer_kind kind;
     /* Recurrent kinds: heads are those of the values, kv_heads those of the keys. A short
-     * convolution has one head of all channels. */
+     * convolution and Mamba 1 have one head of all channels. */
     int heads, kv_heads;
     int key_dim, value_dim; /* of a head; value_dim 0: as key_dim */
     int rope_dims;          /* rotated ones of a head; 0: none */
@@ -71,9 +72,10 @@ struct mixer_shape {
     float latent_eps;
     /* recurrent kinds: taps of the convolution, groups that share B and C (Mamba2), state width */
     int taps, groups, state;
-    bool tiled;         /* value head h uses key head h mod kv_heads, not h / (heads / kv_heads) */
-    float decay_bound;  /* Kimi: of the decay's logarithm; 0: none, softplus as a delta net */
-    int a_rank, z_rank; /* Kimi: decays and gates through a row of so many values; 0: directly */
+    bool tiled;        /* value head h uses key head h mod kv_heads, not h / (heads / kv_heads) */
+    float decay_bound; /* Kimi: of the decay's logarithm; 0: none, softplus as a delta net */
+    /* Kimi: decays and gates through a row of so many values; 0: directly. Mamba 1: time steps */
+    int a_rank, z_rank;
 };
 
 enum ffn_kind {
@@ -208,14 +210,26 @@ static inline float shape_output_weight(const struct ffn_shape *s, int i, float 
 }
 
 /* Heads and width of a recurrence's input and output: keys, or B and C. */
+static inline bool shape_state_space(const struct mixer_shape *s)
+{
+    return s->kind == MIXER_MAMBA1 || s->kind == MIXER_MAMBA2;
+}
+
 static inline int shape_key_heads(const struct mixer_shape *s)
 {
-    return s->kind == MIXER_MAMBA2 ? s->groups : s->kv_heads;
+    return shape_state_space(s) ? s->groups : s->kv_heads;
 }
 
 static inline int shape_state_keys(const struct mixer_shape *s)
 {
-    return s->kind == MIXER_MAMBA2 ? s->state : s->key_dim;
+    return shape_state_space(s) ? s->state : s->key_dim;
+}
+
+/* Mamba 1: what its first thin matrix makes of the convolution's outputs: the row that time steps
+ * come from, B and C. */
+static inline int shape_selection(const struct mixer_shape *s)
+{
+    return s->a_rank + 2 * s->state;
 }
 
 /* Inputs per token of a mixer's convolution; 0: it has none. */
@@ -224,7 +238,7 @@ static inline int shape_channels(const struct mixer_shape *s)
     int values = s->heads * s->value_dim;
 
     return !s->taps ? 0
-           : s->kind == MIXER_SHORT_CONVOLUTION
+           : s->kind == MIXER_SHORT_CONVOLUTION || s->kind == MIXER_MAMBA1
                ? values
                : values + 2 * shape_key_heads(s) * shape_state_keys(s);
 }
@@ -233,7 +247,7 @@ static inline int shape_channels(const struct mixer_shape *s)
 static inline bool shape_recurrent(const struct mixer_shape *s)
 {
     return s->kind == MIXER_SHORT_CONVOLUTION || s->kind == MIXER_DELTA_NET ||
-           s->kind == MIXER_KIMI_DELTA || s->kind == MIXER_LIGHTNING || s->kind == MIXER_MAMBA2;
+           s->kind == MIXER_KIMI_DELTA || s->kind == MIXER_LIGHTNING || shape_state_space(s);
 }
 
 const char *shape_mixer_word(enum mixer_kind kind);

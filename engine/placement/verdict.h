@@ -10,7 +10,7 @@
 
 struct trial_costs;
 
-#define VERDICT_ROWS 4 /* candidates */
+#define VERDICT_ROWS 5 /* candidates */
 #define VERDICT_LINE 400
 #define VERDICT_KEY 300
 

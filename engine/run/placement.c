@@ -296,7 +296,10 @@ static int place_ready(struct engine *g, const char *text, struct error *e)
     } else if (strcmp(text, "auto") == 0) {
         if (!devices_seek(g, false))
             return 0;
-        verdict_seek(g);
+        const struct verdict *v = verdict_seek(g);
+
+        for (int k = 0; k < PLAN_PHASES && v; k++) /* searched by costs: this run's, or kept */
+            balanced |= strcmp(v->spec[k], "balanced") == 0;
     }
     if (!balanced || g->n_devices < 2) {
         cost_model_measure_stop(g->cost_model);
@@ -1033,6 +1036,29 @@ static int auto_stop(void *ctx)
     return session_cancelled(c->g->session);
 }
 
+/* Costs that nobody has measured are those of auto's samples. */
+static void adopt_costs(struct engine *g, const struct trial_costs *c)
+{
+    struct planner_input *in = cost_model_input(g->cost_model), tokens, prompts;
+    int sides[] = {0, in->target};
+
+    trial_input(c, in, PHASE_TOKENS, -1, &tokens);
+    trial_input(c, in, PHASE_PROMPT, -1, &prompts);
+    for (int i = 0; i < 2; i++) {
+        struct planner_device *to = &in->devices[sides[i]];
+        const struct planner_device *t = &tokens.devices[sides[i]], *p = &prompts.devices[sides[i]];
+
+#define ADOPT(from, name) to->name = to->name > 0 ? to->name : (from)->name
+        ADOPT(t, handoff_ns);
+        ADOPT(t, attention_ns);
+        ADOPT(t, expert_ns);
+        ADOPT(t, head_ns);
+        ADOPT(p, prompt_attention_ns);
+        ADOPT(p, prompt_expert_ns);
+#undef ADOPT
+    }
+}
+
 int engine_auto(struct engine *g, uint64_t (*now)(void *ctx), void *ctx, struct error *e)
 {
     const struct planner_input *in = engine_planner_input(g, true, false, false, e);
@@ -1065,6 +1091,8 @@ int engine_auto(struct engine *g, uint64_t (*now)(void *ctx), void *ctx, struct 
         engine_session_uncancel(g->session);
     if (rc < 0 || (rc = verdict_decide(&v, &costs, in, e)) < 0)
         return rc;
+    if (costs.complete)
+        adopt_costs(g, &costs);
     v.spent_ns = spent + costs.ns;
     v.computed_ns = computed;
     return verdict_store(g, &v, e);

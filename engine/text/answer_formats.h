@@ -4,6 +4,7 @@
 #define ENGINE_TEXT_ANSWER_FORMATS_H
 
 #define HERMES_CALL "<tool_call>"
+#define ATEM_CALLS "<atem:function_calls>"
 
 /* open, close, part */
 /* clang-format off */
@@ -29,7 +30,7 @@
     X("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", PART_TOOL_CALL)                           \
     /* Kimi K2 */                                                                             \
     X("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", PART_TOOL_CALL)           \
-    /* MiniMax M2, M1 and Apriel */                                                           \
+    /* MiniMax M2, M1, Apriel and Jamba */                                                    \
     X("<minimax:tool_call>", "</minimax:tool_call>", PART_TOOL_CALL)                          \
     X("<tool_calls>",       "</tool_calls>",      PART_TOOL_CALL)                             \
     /* Seed-OSS */                                                                            \
@@ -42,9 +43,28 @@
     /* Cohere, North Code */                                                                  \
     X("<|START_THINKING|>", "<|END_THINKING|>",   PART_REASONING)                             \
     X("<|START_ACTION|>",   "<|END_ACTION|>",     PART_TOOL_CALL)                             \
+    /* Hy3 */                                                                                 \
+    X("<think:opensource>", "</think:opensource>", PART_REASONING)                            \
+    X("<tool_calls:opensource>", "</tool_calls:opensource>", PART_TOOL_CALL)                  \
+    /* Solar Open: a message of its own for each part */                                      \
+    X("<|think|>",          "<|begin|>assistant", PART_REASONING)                             \
+    X("<|tool_calls|>",     "<|calls|>",          PART_TOOL_CALL)                             \
+    /* GigaChat 3.1 */                                                                        \
+    X("<|function_call|>",  "<|message_sep|>",    PART_TOOL_CALL)                             \
+    /* Muse Glimmer, in a message to the tool */                                              \
+    X(ATEM_CALLS,           "</atem:function_calls>", PART_TOOL_CALL)                         \
     /* Llama 3 */                                                                             \
     X("<|python_tag|>",     NULL,                 PART_TOOL_CALL)
 /* clang-format on */
+
+/* marker, text, own: known by this text too, because a template puts the marker together (DeepSeek
+ * V3.2, V4, Hy3); own false: by it alone, because the marker is another model's word (Gemma 4's) */
+#define ANSWER_TOLD(X)                                  \
+    X("<｜DSML｜function_calls>", "｜DSML｜", true)     \
+    X("<｜DSML｜tool_calls>", "｜DSML｜", true)         \
+    X("<think:opensource>", "':opensource'", true)      \
+    X("<tool_calls:opensource>", "':opensource'", true) \
+    X("<|think|>", "<|tool_call:begin|>", false)
 
 /* Harmony (gpt-oss): <|channel|>NAME<|message|>TEXT<|end|>; a header in between names the tool that
  * a message is for ("to=functions.NAME"), before the channel or after it. */
@@ -54,5 +74,8 @@
 #define HARMONY_MESSAGE "<|message|>"
 #define HARMONY_START "<|start|>"
 #define HARMONY_END "<|end|>"
+/* Muse Glimmer's: no channels; a message to itself is reasoning, and calls have markers */
+#define ATEM_SELF "self"
+#define ATEM_END "<|eom|>"
 
 #endif

@@ -14,6 +14,16 @@ static const struct marker {
 #undef X
 };
 #define MARKERS (sizeof markers / sizeof *markers)
+_Static_assert(MARKERS <= 32, "answer_format has a bit for each");
+
+static const struct told {
+    const char *open, *text;
+    bool own;
+} told[] = {
+#define X(open, text, own) {open, text, own},
+    ANSWER_TOLD(X)
+#undef X
+};
 
 const char *answer_part_word(enum answer_part part)
 {
@@ -36,14 +46,26 @@ static bool knows(const char *source, const struct tokenizer *t, const char *mar
            (t && tokenizer_find(t, marker, strlen(marker)) >= 0);
 }
 
+/* The same of a row of the table. */
+static bool knows_row(const char *source, const struct tokenizer *t, const char *marker)
+{
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+        if (strcmp(told[i].open, marker) == 0)
+            return knows(source, t, told[i].text) || (told[i].own && knows(source, t, marker));
+    return knows(source, t, marker);
+}
+
 struct answer_format answer_format_of(const char *template_source, const struct tokenizer *t)
 {
     struct answer_format f = {0};
 
     for (size_t i = 0; i < MARKERS; i++)
-        f.known |= (unsigned)knows(template_source, t, markers[i].open) << i;
+        f.known |= (unsigned)knows_row(template_source, t, markers[i].open) << i;
     f.harmony = knows(template_source, t, HARMONY_CHANNEL) &&
                 knows(template_source, t, HARMONY_MESSAGE);
+    f.atem = knows(template_source, NULL, ATEM_CALLS) &&
+             knows(template_source, NULL, HARMONY_TO ATEM_SELF);
+    f.harmony = f.harmony || f.atem;
     return f;
 }
 
@@ -211,7 +233,11 @@ static void open_channel(struct answer_parts *p, answer_put *put, void *ctx)
 
     p->header = false;
     p->opened = true;
-    if (len) {
+    if (p->format.atem) {
+        bool thinks = len == strlen(ATEM_SELF) && memcmp(name, ATEM_SELF, len) == 0;
+
+        begin(p, thinks ? PART_REASONING : PART_ANSWER, NULL);
+    } else if (len) {
         begin(p, PART_TOOL_CALL, NULL);
         say_word(p, "{\"name\": \"", put, ctx);
         say(p, name, len, put, ctx);
@@ -245,7 +271,7 @@ static bool put_header(struct answer_parts *p, const char *text, size_t n)
 /* true: the token was part of harmony's frame. */
 static bool harmony(struct answer_parts *p, const char *text, size_t n, answer_put *put, void *ctx)
 {
-    static const char *const frame[] = {HARMONY_CHANNEL, HARMONY_START, HARMONY_END};
+    static const char *const frame[] = {HARMONY_CHANNEL, HARMONY_START, HARMONY_END, ATEM_END};
 
     if (ends_with(text, n, HARMONY_MESSAGE) && n == strlen(HARMONY_MESSAGE)) {
         open_channel(p, put, ctx);

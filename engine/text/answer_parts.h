@@ -23,6 +23,7 @@ const char *answer_part_border(enum answer_part from, enum answer_part to);
 struct answer_format {
     unsigned known; /* bit i: the i-th row of answer_formats.h */
     bool harmony;   /* channels */
+    bool atem;      /* the same frame, told by whom a message is for: Muse Glimmer's */
 };
 
 /* By its template's text and its tokens; both may be NULL. */

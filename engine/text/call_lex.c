@@ -78,6 +78,8 @@ struct call_slice lex_bare_name(const char *text, struct call_slice s)
     struct call_slice cut;
     size_t at = s.at, n;
 
+    if (lex_until(text, &at, s.at + s.len, "<|tool_call:name|>", &cut))
+        s = (struct call_slice){at, s.at + s.len - at};
     if (lex_pass(text, &at, s.at + s.len, "[TOOL_CALLS]"))
         s = (struct call_slice){at, s.at + s.len - at};
     if (lex_until(text, &at, s.at + s.len, "[CALL_ID]", &cut))

@@ -382,9 +382,10 @@ static enum match xml_key(const struct source *s, size_t *at, struct call_slice 
     if (!lex_until(s->text, at, s->end, x->between, key))
         return MAYBE;
     *key = lex_trimmed(s->text, *key);
-    if (strcmp(x->between, "</arg_key>") == 0) {
+    if (strncmp(x->between, LEX_ARG_KEY, strlen(LEX_ARG_KEY)) == 0) {
         *at = lex_blanks(s->text, *at, s->end);
-        return match(s->text, at, s->end, LEX_ARG_VALUE);
+        m = match(s->text, at, s->end, "<");
+        return m != YES ? m : match(s->text, at, s->end, x->value_end + 2);
     }
     if (x->between[strlen(x->between) - 1] == '"') /* string="true"> */
         return lex_until(s->text, at, s->end, ">", &attribute) ? YES : MAYBE;

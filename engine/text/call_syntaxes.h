@@ -31,6 +31,8 @@ enum call_style {
     /* Kimi K2 */                                                                               \
     X(CALL_NAMED, "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",   \
       "", "", "")                                                                               \
+    /* Solar Open: an identifier before the name */                                             \
+    X(CALL_NAMED, "<|tool_call:begin|>", "<|tool_call:args|>", "<|tool_call:end|>", "", "", "") \
     /* Llama 3 for its own functions */                                                         \
     X(CALL_NAMED, "<function=", ">", "</function>", "", "", "")                                 \
     /* Qwen3-Coder, Qwen3.5, Nemotron 3, Step 3.5, Seed-OSS */                                   \
@@ -38,9 +40,15 @@ enum call_style {
     /* MiniMax M2 */                                                                            \
     X(CALL_XML, "<invoke name=\"", "\">", "</invoke>", "<parameter name=\"", "\">",             \
       "</parameter>")                                                                           \
+    /* Muse Glimmer */                                                                          \
+    X(CALL_XML, "<atem:invoke name=\"", "\">", "</atem:invoke>", "<atem:parameter name=\"",     \
+      "\">", "</atem:parameter>")                                                               \
     /* DeepSeek V3.2, V4 */                                                                     \
     X(CALL_XML, "<｜DSML｜invoke name=\"", "\">", "</｜DSML｜invoke>",                             \
       "<｜DSML｜parameter name=\"", "\" string=\"", "</｜DSML｜parameter>")                         \
+    /* Hy3 */                                                                                   \
+    X(CALL_XML, "<tool_call:opensource>", "<tool_sep:opensource>", "</tool_call:opensource>",   \
+      "<arg_key:opensource>", "</arg_key:opensource>", "</arg_value:opensource>")               \
     /* LFM2 */                                                                                  \
     X(CALL_PYTHON, "[", "(", ")", "", "=", "")                                                  \
     /* Gemma 4 */                                                                               \

@@ -54,7 +54,7 @@ void chat_template_ends(const struct tokenizer *t, void (*fn)(void *ctx, int id)
 {
     static const char *const names[] = {"<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",
                                         "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
-                                        "<|return|>",    "<|call|>"};
+                                        "<|return|>",    "<|call|>",      "<|calls|>"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         int id = tokenizer_find(t, names[i], strlen(names[i]));

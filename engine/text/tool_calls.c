@@ -86,9 +86,10 @@ static bool xml_member(const struct call_syntax *s, const char *text, size_t *at
     if (!lex_pass(text, at, end, s->key) || !lex_until(text, at, end, s->between, key))
         return false;
     *key = lex_trimmed(text, *key);
-    if (strcmp(s->between, "</arg_key>") == 0) {
+    if (strncmp(s->between, LEX_ARG_KEY, strlen(LEX_ARG_KEY)) == 0) {
         *at = lex_blanks(text, *at, end);
-        if (!lex_pass(text, at, end, LEX_ARG_VALUE))
+        /* </arg_value> without its slash */
+        if (!lex_pass(text, at, end, "<") || !lex_pass(text, at, end, s->value_end + 2))
             return false;
     } else if (lex_one_of(s->between[strlen(s->between) - 1], "\"") &&
                !lex_until(text, at, end, ">", &attribute)) /* string="true"> */

@@ -70,6 +70,9 @@ static int check_layers(const struct model *m, struct error *e)
             return error_set(e, ERR_MODEL, "layer %d: %s has no backward pass: not trained", l,
                              what);
     }
+    if (hp->streams || hp->laurel)
+        return error_set(e, ERR_MODEL,
+                         "the streams of this model have no backward pass: not trained");
     if (hp->logit_cap != 0.0f || hp->embedding_width || hp->embedding_normed)
         return error_set(e, ERR_MODEL, "%s of this model has no backward pass: not trained",
                          hp->logit_cap != 0.0f  ? "the cap of logits"

@@ -136,6 +136,7 @@ static inline float router_sum(const struct route_row *row, __global const float
 #endif
 
 /* How experts follow from scores, and what of a row a kernel leaves besides. */
+#define MAX_GROUPS 16 /* of experts */
 #define ROUTE_TILES 1 /* a single row, so the tiles of its experts are written here too */
 #define ROUTE_SOFTMAX 2
 #define ROUTE_NORMALISED 4 /* the chosen weights sum to 1 */
@@ -150,8 +151,25 @@ static inline float router_sum(const struct route_row *row, __global const float
 /* What a row's choice takes besides the scores. */
 struct route_rule {
     float jitter, floor, factor, shared;
-    int flags;
+    int flags, groups, groups_used; /* groups 0: experts are chosen from all */
 };
+
+/* The better of a group's score so far and the next expert's: of its two best where the choice has
+ * a bias, else of its best. */
+struct group_score {
+    float first, second;
+};
+
+static inline void group_next(struct group_score *s, float score)
+{
+    s->second = score > s->first ? s->first : score > s->second ? score : s->second;
+    s->first = score > s->first ? score : s->first;
+}
+
+static inline float group_sum(const struct group_score *s, int size, int flags)
+{
+    return (flags & ROUTE_CHOICE_BIAS) && size > 1 ? s->first + s->second : s->first;
+}
 
 /* Scores of a row: of the experts, and of the shared one's gate. */
 static inline int route_scores(int n_experts, int flags)
@@ -173,17 +191,50 @@ static inline void route_shared(__global int *experts, __global float *weights,
 }
 
 #if WIDE
-/* The likeliest expert not chosen for an earlier slot; bias: of the choice, or the scores again
- * where biased is false. */
-static inline int best_left(__global const float *scores, __global const float *bias, bool biased,
-                            int n_experts, __global const int *experts, int slot)
+/* An expert's score for the choice. */
+static inline float choice_of(__global const float *scores, __global const float *bias, int flags,
+                              int e)
+{
+    return flags & ROUTE_CHOICE_BIAS ? scores[e] + bias[e] : scores[e];
+}
+
+/* A bit for each group that is out. */
+static inline uint groups_out(__global const float *scores, __global const float *bias,
+                              int n_experts, const struct route_rule *rule)
+{
+    int groups = rule->groups, size = groups ? n_experts / groups : n_experts;
+    float best[MAX_GROUPS];
+    uint out = 0;
+
+    for (int g = 0; g < groups; g++) {
+        struct group_score s = {-INFINITY, -INFINITY};
+
+        for (int e = g * size; e < (g + 1) * size; e++)
+            group_next(&s, choice_of(scores, bias, rule->flags, e));
+        best[g] = group_sum(&s, size, rule->flags);
+    }
+    for (int g = 0; g < groups; g++) {
+        int better = 0;
+
+        for (int o = 0; o < groups; o++)
+            better += best[o] > best[g] || (best[o] == best[g] && o < g) ? 1 : 0;
+        out |= better >= rule->groups_used ? 1u << g : 0;
+    }
+    return out;
+}
+
+/* The likeliest expert not chosen for an earlier slot, of groups that are not out, of size experts
+ * each. */
+static inline int best_left(__global const float *scores, __global const float *bias, int flags,
+                            uint out, int size, int n_experts, __global const int *experts,
+                            int slot)
 {
     float most = 0.0f;
     int best = -1;
 
     for (int e = 0; e < n_experts; e++) {
-        float score = biased ? scores[e] + bias[e] : scores[e];
-        bool taken = false;
+        float score = choice_of(scores, bias, flags, e);
+        bool taken = out >> (e / size) & 1;
 
         for (int i = 0; i < slot; i++)
             taken = taken || experts[i] == e;
@@ -198,6 +249,7 @@ static inline int best_left(__global const float *scores, __global const float *
 /* Shared by the whole work-group of a row; MAX_EXPERTS: what scores are padded to. */
 struct choice {
     float score[MAX_EXPERTS], term[MAX_EXPERTS];
+    float group[MAX_GROUPS];
     int candidate[LANES];
     uchar taken[MAX_EXPERTS];
 };
@@ -222,6 +274,32 @@ static inline void route_softmax(__local struct choice *c, int n_experts)
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int e = get_local_id(0); e < n_experts; e += ROUTE_ITEMS)
         c->score[e] = c->score[e] * sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+/* Experts of all but the best groups are out of the choice, c->term. Called without groups, too. */
+static inline void route_groups(__local struct choice *c, int n_experts,
+                                const struct route_rule *rule)
+{
+    int lid = get_local_id(0), groups = n_experts ? rule->groups : 0,
+        size = groups ? n_experts / groups : 1;
+
+    if (lid < groups) {
+        struct group_score s = {-INFINITY, -INFINITY};
+
+        for (int e = lid * size; e < (lid + 1) * size; e++)
+            group_next(&s, c->term[e]);
+        c->group[lid] = group_sum(&s, size, rule->flags);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int e = lid; e < groups * size; e += ROUTE_ITEMS) {
+        int g = e / size, better = 0;
+
+        for (int o = 0; o < groups; o++)
+            better += c->group[o] > c->group[g] || (c->group[o] == c->group[g] && o < g) ? 1 : 0;
+        if (better >= rule->groups_used)
+            c->term[e] = -INFINITY;
+    }
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
@@ -308,6 +386,7 @@ static inline void route_end(__global uint *sums, int quarter, int from, float s
     for (int e = lid; e < n_experts && (flags & ROUTE_WEIGHS); e += ROUTE_ITEMS)
         c->term[e] = flags & ROUTE_CHOICE_BIAS ? c->score[e] + choice_bias[e] : c->score[e];
     barrier(CLK_LOCAL_MEM_FENCE);
+    route_groups(c, n_experts, rule);
     int slot = 0;
 
     do {
@@ -353,11 +432,11 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
     __global const float *choice_bias, __global float *scores, __global uint *arrivals,
     __global int *experts, __global float *weights, __global int4 *tiles, __global int2 *entries,
     int base, int n, int n_experts, int padded, int used, float jitter, float floor, float factor,
-    float shared, int flags)
+    float shared, int flags, int groups, int groups_used)
 {
     size_t row = get_group_id(1);
     int slots = used + (flags & ROUTE_SHARED ? 1 : 0);
-    const struct route_rule rule = {jitter, floor, factor, shared, flags};
+    const struct route_rule rule = {jitter, floor, factor, shared, flags, groups, groups_used};
 
     h += row * n;
     scores += row * 4 * padded;
@@ -400,9 +479,11 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
             scores[e] = scores[e] * sum_all;
         sum_all = 0.0f;
     }
+    uint out = groups_out(scores, choice_bias, n_experts, &rule);
+
     for (int slot = 0; slot < used; slot++) {
-        int best = best_left(scores, choice_bias, (flags & ROUTE_CHOICE_BIAS) != 0, n_experts,
-                             experts, slot);
+        int best = best_left(scores, choice_bias, flags, out,
+                             groups ? n_experts / groups : n_experts, n_experts, experts, slot);
         float top = scores[best], total = 0.0f;
 
         for (int e = 0; e < n_experts && !(flags & ROUTE_WEIGHS); e++) {
@@ -462,7 +543,8 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_rou
     __global const float *score_bias, __global const float *choice_bias, __global float *scores,
     __global uint *arrivals, __global int *experts, __global float *weights, __global int4 *tiles,
     __global int2 *entries, float inv_n, float eps, int norm_flags, int base, int n, int n_experts,
-    int padded, int used, float jitter, float floor, float factor, float shared, int flags)
+    int padded, int used, float jitter, float floor, float factor, float shared, int flags,
+    int groups, int groups_used)
 {
     __local struct route_room room;
     __local struct choice c;
@@ -476,7 +558,7 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_rou
                    : n % 128 ? (quarter ? 0 : n)
                              : end;
     bool whole = n <= ROW_TILE;
-    const struct route_rule rule = {jitter, floor, factor, shared, flags};
+    const struct route_rule rule = {jitter, floor, factor, shared, flags, groups, groups_used};
     struct route_row row = {.x = x, .w = w, .b = b, .mean = 0.0f, .r = 1.0f, .flags = norm_flags};
     struct route_ahead stage;
     struct norm_ahead ahead;

@@ -12,7 +12,7 @@ the root of its old over its new number of columns. Written below --to: config.j
 that the pattern's has); on standard output the seed, the smallest gap, the distance from float64 and the experts met, a line each.
 
 golden.safetensors is what transformers computes in float32, eager, from the file as it lies on the disk: `input_ids` (T), `logits` (T,V),
-`hidden` (layers+1,T,H), `prenorm` (T,H), `greedy`; with a router `moe_layers`, `router_logits`, `experts`, `weights` (by falling weight);
+`hidden` (layers+1,T,H), `prenorm` (T,H), `greedy`; with a router `moe_layers`, `router_logits` (where the pattern has them), `experts`, `weights` (by falling weight);
 with a state `state_layers`, `conv_state`, `recurrent_state` after the prompt. A seed is taken if, in float64 and with every weight moved by
 1e-4 of itself, experts and greedy ids are the same, and the two best logits of every greedy step are 0.01 apart.
 Suites' own bounds (rounded activations, 15 steps of training) took --seed 10 for gpt_oss-mxfp4 and --seed 3 for qwen2_moe;
@@ -341,7 +341,8 @@ class Watch:
         self.stream.append((args or [kwargs["hidden_states"]])[0][0].detach())
 
     def behind(self, part, args, out):
-        self.stream.append((out[0] if isinstance(out, tuple) else out).detach().reshape(self.stream[0].shape))
+        x = (out[0] if isinstance(out, tuple) else out).detach()
+        self.stream.append((x if x.numel() == self.stream[0].numel() else x[0]).reshape(self.stream[0].shape))  # gemma3n: the first of several
 
     def router(self, layer, part):
         def hook(_, args):
@@ -497,7 +498,7 @@ def demo(folder, to):
     path = to / "demo/golden.safetensors"
     ids = load_file(path)["input_ids"]
     out, gap = numbers(load(folder), ids.long(), 64)
-    positions = torch.arange(0, len(ids), 3, dtype=torch.int32)
+    positions = torch.arange(0, len(ids), 9, dtype=torch.int32)
     save_file({"input_ids": ids, "positions": positions, "logits": out["logits"][positions].half(), "greedy": out["greedy"].int()}, path)
     print(json.dumps({"name": "demo", "KB": path.stat().st_size // 1024, "gap": round(gap, 3), "positions": len(positions)}), flush=True)
 

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Writes tests/golden/tool-chats.json: what jinja2 (3.1, with Hugging Face's settings) makes of conversations with
-tools by real chat templates, as length and FNV-1a hash of the text in UTF-8.
+tools by real chat templates, as length and FNV-1a hash of the text in UTF-8: of those in SHARED_DATA/tokenizers that
+know tools, of tests/golden/templates/real, and of three that are not kept there, of LLAMA_CPP/models/templates.
 
-    python3 tests/tools/tool_chats.py SHARED_DATA > tests/golden/tool-chats.json
+    python3 tests/tools/tool_chats.py SHARED_DATA LLAMA_CPP > tests/golden/tool-chats.json
 """
 import datetime
 import json
 import pathlib
 import sys
 
+from jinja2 import nodes
 from jinja2.exceptions import TemplateError
+from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 DAY = datetime.datetime(2025, 1, 31, 12)
@@ -65,14 +68,37 @@ CONVERSATIONS = [
     [ASK, calls(None, ONE), SAID[0], {"role": "assistant", "content": "No."}, {"role": "user", "content": "Oh."}],
 ]
 CONVERSATIONS += [texts(c) for c in CONVERSATIONS[2:]]
+# and with reasoning, of the last answer and of one before it
+CONVERSATIONS += [
+    [ASK, dict(calls("", ONE), reasoning_content="Paris, then.", reasoning="Paris, then."), SAID[0]],
+    [ASK, dict(calls(None, ONE), reasoning_content="Paris, then."), SAID[0],
+     {"role": "assistant", "content": "No.", "reasoning_content": "It is 3."}, {"role": "user", "content": "Oh."}],
+]
+
+
+class Generation(Extension):
+    """{% generation %}, by which transformers tells what an assistant wrote: the text in it."""
+    tags = {"generation"}
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return nodes.CallBlock(self.call_method("_text"), [], [], body).set_lineno(line)
+
+    def _text(self, caller):
+        return caller()
+
+
+def tojson(v, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    return json.dumps(v, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def environment():
     def fail(why):
         raise TemplateError(why)
 
-    e = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-    e.filters["tojson"] = lambda v, indent=None: json.dumps(v, ensure_ascii=False, indent=indent)
+    e = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation])
+    e.filters["tojson"] = tojson
     e.globals["raise_exception"] = fail
     e.globals["strftime_now"] = DAY.strftime
     return e
@@ -90,8 +116,11 @@ def token(config, name):
     return v.get("content") if isinstance(v, dict) else v
 
 
-def chats_of(path):
-    config = path.parent / "tokenizer_config.json"
+ELSEWHERE = ("Cohere2MoE.jinja", "muse-glimmer.jinja", "tencent-Hy3.jinja")
+
+
+def chats_of(path, folder):
+    config = folder / "tokenizer_config.json"
     config = json.loads(config.read_text()) if config.exists() else {}
     names = {n: t for n in ("bos_token", "eos_token", "unk_token", "pad_token") if (t := token(config, n)) is not None}
     template = environment().from_string(path.read_text())
@@ -106,12 +135,17 @@ def chats_of(path):
 
 
 def main():
-    shared = pathlib.Path(sys.argv[1])
+    shared, tests = pathlib.Path(sys.argv[1]), pathlib.Path(__file__).resolve().parent.parent
     templates = []
-    for path in sorted(shared.glob("tokenizers/*/*.jinja")):
-        if "tool" in path.read_text():
-            templates.append({"folder": str(path.parent.relative_to(shared)), "file": path.name,
-                              "chats": list(chats_of(path))})
+    for root, paths in (shared, shared.glob("tokenizers/*/*.jinja")), (tests, tests.glob("golden/templates/real/*.jinja")):
+        for path in sorted(paths):
+            if "tool" in path.read_text() or root == tests:
+                templates.append({"folder": str(path.parent.relative_to(root)), "file": path.name,
+                                  "chats": list(chats_of(path, path.parent))})
+    for name in ELSEWHERE:
+        path = pathlib.Path(sys.argv[2]) / "models/templates" / name
+        templates.append({"folder": "$MOETOP_TEMPLATES", "file": name,
+                          "chats": list(chats_of(path, tests / "golden/templates/real"))})
     lines = [json.dumps(t).replace('"chats": [[', '"chats": [\n[').replace("], [", "],\n[") for t in templates]
     print('{"given": ' + json.dumps({"tools": TOOLS}) + ',\n"conversations": [\n' +
           ",\n".join(json.dumps(c) for c in CONVERSATIONS) + '],\n"templates": [\n' + ",\n".join(lines) + "]}")

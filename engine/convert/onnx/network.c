@@ -66,6 +66,7 @@ static const char *model_lacks(const struct hparams *hp)
     return hp->original_context   ? "longrope (tables chosen by the length)"
            : hp->embedding_width  ? "embeddings of another width than the layers"
            : hp->embedding_normed ? "normed embeddings"
+           : hp->streams          ? "several residual streams"
            : !hp->context_max     ? "no known context"
                                   : NULL;
 }

@@ -178,8 +178,9 @@ struct product {
     const struct head_job *head;
     const struct join_job *join;
     const struct multiply_job *multiply;
-    const float *x, *inputs; /* ffn/inputs.c */
+    const float *x, *inputs; /* ffn/inputs.c, streams.c */
     enum activation activation;
+    int layer;
 };
 
 struct cpu_device {
@@ -222,6 +223,8 @@ struct cpu_device {
                                  * stream before the mixer of a parallel layer */
     /* layers with inputs of their own: max_rows x hparams_inputs, x one layer's */
     float *projected, *input_gates;
+    float *laurel_in, *laurel_out; /* max_rows x laurel, x hidden */
+    float *sparse;   /* gates, then ups, max_rows x widest_ffn each, of layers that are sparse */
     float *ones;     /* weights of a norm without any: of a head's values */
     float *mixed;    /* max_rows x columns of a recurrent mixer's row */
     float *gathered; /* max_rows * used x hidden, float experts */
@@ -581,10 +584,23 @@ void route_row(const struct cpu_device *d, int layer, int row,
  * the norms and the scale after it. */
 void combine_row(const struct cpu_device *d, int tid, int layer, const float *out, ptrdiff_t stride,
                  const float *weights, float *x);
+/* ffn/streams.c. The streams besides x (beside: combine_job.inputs) from the embeddings, and what
+ * the first layer begins with; after a layer; what its own inputs give a row of them; and what the
+ * next layer begins with, or the end. */
+void streams_begin(struct cpu_device *d, int tid, int rows, float *beside, float *x);
+void streams_corrected(struct cpu_device *d, int tid, int layer, int rows, float *beside, float *x);
+void streams_add(const struct cpu_device *d, int row, float *beside, const float *added);
+void streams_next(struct cpu_device *d, int tid, int layer, int rows, float *beside, float *x);
+/* The learned residual of a layer whose mixer begins with x; then with row t of its output, y,
+ * normed, which becomes the stream. */
+void laurel_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x);
+void laurel_row(struct cpu_device *d, int tid, int layer, int t, const float *x, float *y);
+/* A dense layer's feed-forward of which the largest gates count: h, out (rows, hidden). */
+bool ffn_is_sparse(const struct ffn_shape *s);
+void sparse_phases(struct cpu_device *d, int tid, int layer, int rows, const float *h, float *out);
 /* ffn/inputs.c. What a layer's own inputs add to x, and its scale; inputs as in combine_job.
  * Nothing where it has none. */
-void inputs_phases(struct cpu_device *d, int tid, int layer, int rows, const float *inputs,
-                   float *x);
+void inputs_phases(struct cpu_device *d, int tid, int layer, int rows, float *inputs, float *x);
 /* device_ops.inputs: a region of the pool. */
 void inputs_region(void *ctx, int tid, int n);
 /* product.c: the phases of a product. */
@@ -592,6 +608,8 @@ void product_phases(struct cpu_device *d, int tid, const struct product *p);
 /* One row through the expert half of a layer: norm, routing, experts, combination into x. seen: the
  * stream that they see: x, but for parallel layers (layer_shape.parallel); before: that before the
  * mixer, read only by early routers. */
+void experts_sparse(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts,
+                    float *weights);
 void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen,
                      const float *before, float *x, int *experts, float *weights);
 void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, const float *seen,

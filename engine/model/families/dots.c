@@ -92,7 +92,7 @@ const struct family family_dots1 = {
     .stops = stops,
 };
 
-static const char *const hy_stops[] = {"<|hy_eos|>", NULL};
+static const char *const hy_stops[] = {"<|hy_eos|>", "<｜hy_eos:opensource｜>", NULL};
 
 /* Without a list the first layer is dense. */
 static void hy_layers(struct hparams *hp, struct describer *d)

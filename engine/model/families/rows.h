@@ -218,6 +218,18 @@
     {TENSOR_SKIP, false, {"blk.%l.ssm_d"}, of("D")}, \
     {TENSOR_MIX_NORM, false, {"blk.%l.ssm_norm.weight"}, of("norm.weight")}
 
+#define TENSORS_MAMBA1(of) \
+    {TENSOR_MIX_IN, true, {"blk.%l.ssm_in.weight"}, of("in_proj.weight")}, \
+    {TENSOR_CONV, true, {"blk.%l.ssm_conv1d.weight"}, of("conv1d.weight")}, \
+    {TENSOR_MIX_A_IN, false, {"blk.%l.ssm_x.weight"}, of("x_proj.weight")}, \
+    {TENSOR_MIX_A, false, {"blk.%l.ssm_dt.weight"}, of("dt_proj.weight")}, \
+    {TENSOR_DT_BIAS, false, {"blk.%l.ssm_dt.bias"}, of("dt_proj.bias")}, \
+    {TENSOR_DECAY, false, {"blk.%l.ssm_a"}, of("A_log")}, \
+    {TENSOR_SKIP, false, {"blk.%l.ssm_d"}, of("D")}, \
+    {TENSOR_DT_NORM, false, {"blk.%l.ssm_dt_norm.weight"}, of("dt_layernorm.weight")}, \
+    {TENSOR_B_NORM, false, {"blk.%l.ssm_b_norm.weight"}, of("b_layernorm.weight")}, \
+    {TENSOR_C_NORM, false, {"blk.%l.ssm_c_norm.weight"}, of("c_layernorm.weight")}
+
 #define RENAMED_MAMBA2(heads, state, groups, taps) \
     {heads, "ssm.time_step_rank"}, {state, "ssm.state_size"}, {groups, "ssm.group_count"}, \
     {taps, "ssm.conv_kernel"}, {"inner_size", "ssm.inner_size"}

@@ -92,7 +92,7 @@ static struct sizes sizes_of(const struct hparams *hp, int max_rows)
                           .experts = (size_t)hp->n_experts,
                           .used = (size_t)hp->n_experts_used,
                           .normed = (size_t)blocks_normed_rows(hp),
-                          .inputs = (size_t)(hparams_inputs(hp) ? hparams_inputs(hp) : 1)};
+                          .inputs = (size_t)(hparams_beside(hp) ? hparams_beside(hp) : 1)};
 }
 
 size_t forward_footprint(const struct hparams *hp, int max_rows)
@@ -908,7 +908,7 @@ static int run_experts(struct forward *f, int layer, struct error *e)
 void blocks_add_mixer(struct forward *f, int layer)
 {
     const struct layer_shape *s = hparams_layer(&f->model->hp, layer);
-    bool becomes = norms_sum(&s->norms);
+    bool becomes = norms_sum(&s->norms) || f->model->hp.laurel;
     size_t n = (size_t)f->rows * (size_t)f->model->hp.hidden;
 
     if (shape_keeps_stream(s)) /* what the layer's experts see, or their router */
@@ -1171,7 +1171,7 @@ static int take_inputs(struct forward *f, const int *const *ids, struct error *e
     struct device_slot *cpu = &f->slots[0];
     struct inputs_job j = {
         .rows = f->rows, .x = f->x, .inputs = f->inputs, .strengths = strengths_of(f)};
-    size_t n = (size_t)hparams_inputs(&f->model->hp), at = 0;
+    size_t n = (size_t)hparams_beside(&f->model->hp), at = 0;
     int rc = 0;
 
     for (int i = 0; i < f->n_spans && n; i++)

@@ -98,7 +98,7 @@ struct forward {
                                   * job, or before a mixer (shape_keeps_stream) */
     float *scores;               /* n_experts */
     float *out;                  /* (used, rows, hidden) */
-    float *inputs;               /* hparams_inputs: of single layers */
+    float *inputs;               /* hparams_beside: of single layers; other streams */
     int *row, *slot;             /* rows * used entries, sorted by expert */
     int *first_entry;            /* n_experts + 1: of each expert in row and slot */
     struct expert_group *groups; /* (DEVICE_MAX, n_experts) */

@@ -164,12 +164,18 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
            wide = max_size(max_size(head, a.outputs), max_size(a.q_latent, a.latent)),
            chunks = (size_t)d->chunks_max;
     size_t tokens = CPU_TOKENS_MOST, fixed = 0, normed = 1, inputs = (size_t)shape_of(d, 0)->inputs;
-    bool after = inputs > 0;
+    bool after = inputs > 0, sparse = false;
 
     for (int l = 0; l < hp->n_layers; l++) {
         normed = max_size(normed, (size_t)shape_normed_rows(shape_of(d, l)));
         after |= shape_of(d, l)->norms.after || shape_keeps_stream(shape_of(d, l));
+        sparse |= ffn_is_sparse(&shape_of(d, l)->ffn);
     }
+    if (sparse) {
+        head = max_size(head, ffn);
+        wide = max_size(wide, ffn);
+    }
+    wide = max_size(wide, (size_t)hp->laurel);
     d->threads = arena_take(c, (size_t)d->n_threads, sizeof *d->threads);
     d->router = arena_take(c, (size_t)hp->n_layers, sizeof *d->router);
     if (d->has_quantised) {
@@ -185,6 +191,12 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
         d->projected = arena_take(c, rows * (size_t)hparams_inputs(hp), sizeof(float));
         d->input_gates = arena_take(c, rows * inputs, sizeof(float));
     }
+    if (hp->laurel) {
+        d->laurel_in = arena_take(c, rows * (size_t)hp->laurel, sizeof(float));
+        d->laurel_out = arena_take(c, rows * hidden, sizeof(float));
+    }
+    if (sparse)
+        d->sparse = arena_take(c, 2 * rows * ffn, sizeof(float));
     d->ones = arena_take(c, a.ones, sizeof(float));
     if (d->has_float) {
         d->gathered = arena_take(c, rows * used * hidden, sizeof(float));
@@ -577,7 +589,9 @@ static void mixer_norm_phase(struct cpu_device *d, int tid, int layer, int rows,
         if (norms_sum(s))
             d->k->add(row, x + at, hidden);
         norm_row(d, &behind, w, row, row);
-        if (residual && !norms_sum(s))
+        if (d->model->hp.laurel)
+            laurel_row(d, tid, layer, t, x + at, row);
+        if (residual && !norms_sum(s) && !d->model->hp.laurel)
             d->k->add(residual + at, row, hidden);
         else if (residual)
             memcpy(residual + at, row, (size_t)hidden * sizeof *row);
@@ -593,6 +607,8 @@ static void mixer_phases(struct cpu_device *d, int tid, int layer, int rows, con
     float *added = after && !y ? d->added : y;
 
     mixer_of(d, layer)->phases(d, tid, layer, rows, x, added, after ? NULL : residual);
+    if (d->model->hp.laurel)
+        laurel_phases(d, tid, layer, rows, x);
     if (after)
         mixer_norm_phase(d, tid, layer, rows, x, added, residual);
 }
@@ -885,7 +901,9 @@ static void layers_region(void *ctx, int tid, int n)
             mixer_phases(d, tid, l, j->rows, j->x, NULL, j->x);
         if (shape_of(d, l)->ffn.kind == FFN_NONE)
             continue;
-        if (j->rows == 1)
+        if (ffn_is_sparse(&shape_of(d, l)->ffn))
+            experts_sparse(d, tid, l, j->rows, j->x, experts, weights);
+        else if (j->rows == 1)
             experts_one_row(d, tid, l, seen, before, j->x, experts, weights);
         else
             experts_many_rows(d, tid, l, j->rows, seen, before, j->x, experts, weights);

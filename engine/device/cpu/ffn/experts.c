@@ -363,6 +363,10 @@ void experts_phases(struct cpu_device *d, int tid, int layer, const struct exper
     size_t widest = (size_t)d->widest_ffn;
     struct thread_scratch *s = &d->threads[tid];
 
+    if (ffn_is_sparse(shape)) { /* all rows, in order, with the only expert */
+        sparse_phases(d, tid, layer, entries, j->h, j->out);
+        return;
+    }
     gather_phase(d, tid, layer, j, entries, quantised);
     p.total = tasks_most(d, layer, entries, parts_of(shape->width, part),
                          parts_of(shape->shared_width, part));
@@ -561,6 +565,25 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen
     phase_open(d, tid, 1);
     while (phase_take(d, tid, 1) < 1)
         combine_row(d, tid, layer, d->out, hidden, d->one_weights, x);
+    phase_end(d, tid);
+}
+
+void experts_sparse(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts,
+                    float *weights)
+{
+    int hidden = d->model->hp.hidden, stride = d->model->hp.n_experts_used;
+
+    phase_open(d, tid, rows);
+    for (int t; (t = phase_take(d, tid, 1)) < rows;)
+        route_row(d, layer, t, d->layers_job->imposed, NULL, x + (size_t)t * (size_t)hidden,
+                  x + (size_t)t * (size_t)hidden, d->normed + (size_t)t * (size_t)hidden, NULL,
+                  d->threads[tid].router, experts + t * stride, weights + t * stride);
+    phase_end(d, tid);
+    sparse_phases(d, tid, layer, rows, d->normed, d->out);
+    phase_open(d, tid, rows);
+    for (int t; (t = phase_take(d, tid, 1)) < rows;)
+        combine_row(d, tid, layer, d->out + (size_t)t * (size_t)hidden, (ptrdiff_t)rows * hidden,
+                    weights + t * stride, x + (size_t)t * (size_t)hidden);
     phase_end(d, tid);
 }
 

@@ -17,7 +17,7 @@ static void gated_row(struct cpu_device *d, int tid, const struct product *p, in
     int n = p->w->cols;
     float gate[NUM_LANES], values[NUM_LANES];
     const float *gates = p->x + (size_t)t * (size_t)n,
-                *inputs = p->inputs + (size_t)t * (size_t)hparams_inputs(&d->model->hp);
+                *inputs = p->inputs + (size_t)t * (size_t)hparams_beside(&d->model->hp);
 
     /* kernels take whole vectors */
     for (int i = 0; i < n; i += NUM_LANES) {
@@ -32,14 +32,24 @@ static void gated_row(struct cpu_device *d, int tid, const struct product *p, in
     }
 }
 
+/* A row of x, with weights where there are several streams. */
+static void scaled_row(struct cpu_device *d, int tid, const struct product *p, int t, float *row)
+{
+    const float *scale = d->model->layers[p->layer].stream_scale;
+
+    stream_row(d, tid, p, t, row);
+    for (int i = 0; i < p->w->cols && scale; i++)
+        row[i] = row[i] * scale[i];
+}
+
 /* Of a layer that has inputs. */
-static void join_inputs(struct cpu_device *d, int tid, int layer, int rows, const float *inputs,
-                        float *x)
+static void join_inputs(struct cpu_device *d, int tid, int layer, int rows, float *inputs, float *x)
 {
     const struct layer_weights *w = &d->model->layers[layer];
     const struct layer_shape *s = shape_of(d, layer);
     int hidden = d->model->hp.hidden;
-    struct product gate = {&w->input_gate, stream_row, rows, d->input_gates, .x = x},
+    struct product gate = {&w->input_gate, scaled_row, rows,
+                           d->input_gates, .x = x,     .layer = layer},
                    out = {&w->input_out,
                           gated_row,
                           rows,
@@ -55,19 +65,27 @@ static void join_inputs(struct cpu_device *d, int tid, int layer, int rows, cons
         float *row = d->added + (size_t)t * (size_t)hidden, *to = x + (size_t)t * (size_t)hidden;
 
         norm_row(d, &s->norms, &w->input_after, row, row);
-        d->k->add(to, row, hidden);
+        if (d->model->hp.streams)
+            streams_add(d, t, inputs, row);
+        else
+            d->k->add(to, row, hidden);
         for (int i = 0; i < hidden && w->scale; i++)
             to[i] = to[i] * *w->scale;
     }
     phase_end(d, tid);
 }
 
-void inputs_phases(struct cpu_device *d, int tid, int layer, int rows, const float *inputs,
-                   float *x)
+void inputs_phases(struct cpu_device *d, int tid, int layer, int rows, float *inputs, float *x)
 {
+    bool streams = d->model->hp.streams > 0;
+
     assert(inputs || !shape_of(d, layer)->inputs);
+    if (streams)
+        streams_corrected(d, tid, layer, rows, inputs, x);
     if (shape_of(d, layer)->inputs)
         join_inputs(d, tid, layer, rows, inputs, x);
+    if (streams)
+        streams_next(d, tid, layer, rows, inputs, x);
 }
 
 /* The projected embedding of a row, its norms, and the sum with what the table holds. */
@@ -75,7 +93,7 @@ static void join_row(struct cpu_device *d, int t)
 {
     const struct model *m = d->model;
     int all = hparams_inputs(&m->hp), n = all / m->hp.n_layers;
-    float *to = d->inputs_job->inputs + (size_t)t * (size_t)all,
+    float *to = d->inputs_job->inputs + (size_t)t * (size_t)hparams_beside(&m->hp),
           *p = d->projected + (size_t)t * (size_t)all,
           scale = (float)(1.0 / sqrt((double)m->hp.hidden)), half = (float)sqrt(0.5);
 
@@ -98,4 +116,5 @@ void inputs_region(void *ctx, int tid, int n)
     for (int t; (t = phase_take(d, tid, 1)) < j->rows;)
         join_row(d, t);
     phase_end(d, tid);
+    streams_begin(d, tid, j->rows, j->inputs, j->x);
 }

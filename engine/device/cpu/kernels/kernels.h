@@ -68,6 +68,17 @@ struct kernel_recurrence {
     float skip, *v;
 };
 
+/* Some columns of Mamba 1's recurrence (rule 12) over consecutive tokens. state (key_dim, width).
+ * Of token t: B and C (key_dim), the time steps dt and v (width), which its outputs replace, are at
+ * offset t * stride. a: (key_dim, width), rows a_stride apart. */
+struct kernel_scan {
+    float *state;
+    int key_dim, width, rows;
+    ptrdiff_t stride, a_stride;
+    const float *b, *c, *dt, *a, *skip;
+    float *v;
+};
+
 struct kernels {
     const char *name; /* "scalar", "avx2", "avxvnni", "avx512", "amx"; "neon", "dotprod", "i8mm" */
     int width;        /* preferred row interleave of this set */
@@ -136,6 +147,7 @@ struct kernels {
      * decay_bounded: with one A for all, num_exp(bound * sigmoid(A * (x + bias))). */
     void (*convolve)(const struct kernel_convolution *c);
     void (*recur)(const struct kernel_recurrence *r, int from); /* columns from .. width - 1 */
+    void (*scan)(const struct kernel_scan *s, int from);
     void (*l2_norm)(float *x, int n, float eps, float scale);
     void (*sigmoid)(float *x, int n);
     void (*softplus)(float *x, const float *bias, int n);

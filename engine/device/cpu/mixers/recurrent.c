@@ -1,5 +1,5 @@
-/* Recurrent mixers: gated short convolution, gated delta net, Kimi delta attention, Mamba 2 (rule
- * 12 of numerics.h). Compute threads, all together (cpu.h). They are one chain of phases:
+/* Recurrent mixers: gated short convolution, gated delta net, Kimi delta attention, Mamba 1 and 2
+ * (rule 12 of numerics.h). Compute threads, all together (cpu.h). They are one chain of phases:
  * projections into a row of columns per token, then of some of those, a convolution in place, the
  * recurrence, whose outputs replace the values, gates and norms, the output projection. Every task
  * of a phase iterates over all rows of a span: a block of 32 columns of a head's state stays in the
@@ -29,9 +29,11 @@ struct recurrent {
     const struct matrix *o;
     struct projection in[7];
     struct projection thin[2]; /* from results of those before */
+    struct projection steps;   /* Mamba 1: from those of the second thin one, normed */
     int n_in, n_thin, width;   /* columns of a row */
     int conv;                  /* first one of the convolution's channels */
     int channels;
+    int kept; /* Mamba 1: the convolution's inputs of drafted rows; -1: none are kept */
     int q, k, v, z, b, a;
     int g;                 /* decays, if they do not replace a */
     int keys, values;      /* of all heads */
@@ -63,6 +65,25 @@ static void add_first(struct recurrent *r, struct projection *of, const struct m
     add_projection(r, w);
 }
 
+/* x, z; time steps; the row that they come from, B, C. The last four follow from the convolution's
+ * outputs, all of them from all channels. */
+static void lay_selective(struct recurrent *r, const struct layer_weights *w, bool drafts)
+{
+    r->v = 0;
+    r->z = r->values;
+    r->a = r->width;
+    r->width += r->values;
+    r->thin[r->n_thin++] = (struct projection){.w = &w->a_in, .at = r->width, .from = r->v};
+    r->steps = (struct projection){.w = &w->a, .at = r->a, .from = r->width};
+    r->k = r->width + r->s->a_rank;
+    r->q = r->k + r->s->state;
+    r->width += w->a_in.rows;
+    if (!drafts)
+        return;
+    r->kept = r->width;
+    r->width += r->values;
+}
+
 static struct recurrent recurrent_of(const struct cpu_device *d, int layer)
 {
     const struct mixer_shape *s = &shape_of(d, layer)->mixer;
@@ -81,11 +102,14 @@ static struct recurrent recurrent_of(const struct cpu_device *d, int layer)
                           .z = -1,
                           .b = -1,
                           .a = -1,
-                          .g = -1};
+                          .g = -1,
+                          .kept = -1};
     const struct matrix *const in[] = {&w->q, &w->k, &w->v, &w->in, &w->z, &w->b, &w->a};
 
     for (size_t i = 0; i < sizeof in / sizeof *in; i++)
-        if ((in[i] == &w->z && w->z_in.rows) || (in[i] == &w->a && w->a_in.rows))
+        if (s->kind == MIXER_MAMBA1 && in[i] == &w->a)
+            continue;
+        else if ((in[i] == &w->z && w->z_in.rows) || (in[i] == &w->a && w->a_in.rows))
             add_thin(&r, in[i]);
         else
             add_projection(&r, in[i]);
@@ -104,6 +128,7 @@ static struct recurrent recurrent_of(const struct cpu_device *d, int layer)
         r.z_mixed = !w->z.rows;
         r.b_mixed = !w->a.rows;
         break;
+    case MIXER_MAMBA1: lay_selective(&r, w, d->base.config.drafts > 0); break;
     case MIXER_MAMBA2: /* z, x, B, C, dt; followed by the decays */
         r.z = 0;
         r.conv = r.v = r.values;
@@ -266,80 +291,86 @@ static void project(struct cpu_device *d, int tid, int layer, const struct recur
     phase_end(d, tid);
 }
 
-/* The same from results of other projections in the row: few columns. */
-static int thin_tasks(const struct recurrent *r, int rows)
+/* The same from results of other projections in the row: few columns, or few rows. */
+struct thin {
+    const struct projection *of;
+    int n;
+};
+
+static int thin_tasks(const struct thin *p, int rows)
 {
     int n = 0, wide = task_rows(rows);
 
-    for (int i = 0; i < r->n_thin; i++)
-        n += (r->thin[i].w->rows + wide - 1) / wide;
+    for (int i = 0; i < p->n; i++)
+        n += (p->of[i].w->rows + wide - 1) / wide;
     return n;
 }
 
 /* Blocks per row of the thin projections' inputs before that of number i. */
-static size_t thin_blocks(const struct recurrent *r, int i)
+static size_t thin_blocks(const struct thin *p, int i)
 {
     size_t n = 0;
 
     for (int k = 0; k < i; k++)
-        n += matrix_takes_rows(r->thin[k].w) ? 0 : (size_t)(r->thin[k].w->cols / NUM_BLOCK);
+        n += matrix_takes_rows(p->of[k].w) ? 0 : (size_t)(p->of[k].w->cols / NUM_BLOCK);
     return n;
 }
 
-static void quantise_thin(struct cpu_device *d, const struct recurrent *r, struct act_block *to,
-                          int rows, int t)
+static void quantise_thin(struct cpu_device *d, const struct recurrent *r, const struct thin *p,
+                          struct act_block *to, int rows, int t)
 {
-    for (int i = 0; i < r->n_thin; i++)
-        if (!matrix_takes_rows(r->thin[i].w))
-            input_quantise(d, row_of(r, t) + r->thin[i].from, r->thin[i].w->cols,
-                           to + thin_blocks(r, i) * (size_t)rows, rows, t);
+    for (int i = 0; i < p->n; i++)
+        if (!matrix_takes_rows(p->of[i].w))
+            input_quantise(d, row_of(r, t) + p->of[i].from, p->of[i].w->cols,
+                           to + thin_blocks(p, i) * (size_t)rows, rows, t);
 }
 
-static void thin_task(struct cpu_device *d, int tid, const struct recurrent *r, int rows, int task,
-                      int t0, int t1)
+static void thin_task(struct cpu_device *d, int tid, const struct recurrent *r,
+                      const struct thin *p, int rows, int task, int t0, int t1)
 {
     struct thread_scratch *s = &d->threads[tid];
     struct act_block *blocks = rows == 1 ? s->act : d->act;
     int wide = task_rows(rows), i = 0, r0, r1;
 
-    for (int n; task >= (n = (r->thin[i].w->rows + wide - 1) / wide); i++)
+    for (int n; task >= (n = (p->of[i].w->rows + wide - 1) / wide); i++)
         task -= n;
     r0 = task * wide;
-    r1 = min_int(r0 + wide, r->thin[i].w->rows);
+    r1 = min_int(r0 + wide, p->of[i].w->rows);
     struct input in = {.n = rows,
-                       .cols = r->thin[i].w->cols,
-                       .panels = blocks ? blocks + thin_blocks(r, i) * (size_t)rows : NULL,
-                       .rows = row_of(r, 0) + r->thin[i].from,
+                       .cols = p->of[i].w->cols,
+                       .panels = blocks ? blocks + thin_blocks(p, i) * (size_t)rows : NULL,
+                       .rows = row_of(r, 0) + p->of[i].from,
                        .stride = r->width};
-    float *out = row_of(r, t0) + r->thin[i].at + r0;
+    float *out = row_of(r, t0) + p->of[i].at + r0;
 
     s->panel_of = NULL; /* of another projection's input */
     if (rows == 1)
-        gemv(d, tid, r->thin[i].w, r0, r1, &in, out, (struct prefetch_hint){0});
+        gemv(d, tid, p->of[i].w, r0, r1, &in, out, (struct prefetch_hint){0});
     else
-        gemm(d, tid, r->thin[i].w, r0, r1, &in, t0, t1, out, r->width);
+        gemm(d, tid, p->of[i].w, r0, r1, &in, t0, t1, out, r->width);
 }
 
-static void project_thin(struct cpu_device *d, int tid, const struct recurrent *r, int rows)
+static void project_thin(struct cpu_device *d, int tid, const struct recurrent *r,
+                         const struct thin *p, int rows)
 {
-    int tasks = thin_tasks(r, rows), total = tasks * token_blocks(d, rows), t0, t1;
+    int tasks = thin_tasks(p, rows), total = tasks * token_blocks(d, rows), t0, t1;
     bool ready = rows > 1;
 
-    if (!r->n_thin)
+    if (!p->n)
         return;
     if (rows > 1) {
         phase_open(d, tid, rows);
         for (int t; (t = phase_take(d, tid, 1)) < rows;)
-            quantise_thin(d, r, d->act, rows, t);
+            quantise_thin(d, r, p, d->act, rows, t);
         phase_end(d, tid);
     }
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
         if (!ready)
-            quantise_thin(d, r, d->threads[tid].act, 1, 0);
+            quantise_thin(d, r, p, d->threads[tid].act, 1, 0);
         ready = true;
         token_block(d, rows, task / tasks, &t0, &t1);
-        thin_task(d, tid, r, rows, task % tasks, t0, t1);
+        thin_task(d, tid, r, p, rows, task % tasks, t0, t1);
     }
     phase_end(d, tid);
 }
@@ -408,9 +439,9 @@ static struct conv_tasks conv_tasks(const struct recurrent *r)
     int rest = r->channels - (delta ? 2 * r->keys : 0);
 
     return (struct conv_tasks){delta ? 2 * s->kv_heads : 0, (rest + CHANNELS - 1) / CHANNELS,
-                               s->kind == MIXER_KIMI_DELTA          ? s->heads + 1
-                               : s->kind == MIXER_SHORT_CONVOLUTION ? 0
-                                                                    : 1};
+                               s->kind == MIXER_KIMI_DELTA ? s->heads + 1
+                               : s->kind == MIXER_SHORT_CONVOLUTION || s->kind == MIXER_MAMBA1 ? 0
+                                                                                               : 1};
 }
 
 /* Kimi's decays of one head, one per key. */
@@ -516,6 +547,39 @@ static void recur_rows(struct cpu_device *d, const struct recurrent *r, int t, i
                 0);
 }
 
+/* The same of Mamba 1: columns from `column` on. */
+static void scan_rows(struct cpu_device *d, const struct recurrent *r, int t, int rows, int column,
+                      float *state)
+{
+    int width = min_int(STATE_COLUMNS, r->values - column);
+    float *row = row_of(r, t);
+
+    for (int i = 0; i < rows; i++)
+        d->k->softplus(row_of(r, t + i) + r->a + column, r->w->dt_bias + column, width);
+    d->k->scan(&(struct kernel_scan){.state = state,
+                                     .key_dim = r->s->state,
+                                     .width = width,
+                                     .rows = rows,
+                                     .stride = r->width,
+                                     .a_stride = r->values,
+                                     .b = row + r->k,
+                                     .c = row + r->q,
+                                     .dt = row + r->a + column,
+                                     .a = r->w->a + column,
+                                     .skip = r->w->skip + column,
+                                     .v = row + r->v + column},
+               0);
+}
+
+static void recur_block(struct cpu_device *d, const struct recurrent *r, int t, int rows, int head,
+                        int block, float *state)
+{
+    if (r->s->kind == MIXER_MAMBA1)
+        scan_rows(d, r, t, rows, block * STATE_COLUMNS, state);
+    else
+        recur_rows(d, r, t, rows, head, block, state);
+}
+
 /* Drafted rows continue from a copy of the state. */
 static void recur_drafted(struct cpu_device *d, const struct recurrent *r,
                           const struct span_place *span, int head, int block, const float *state)
@@ -525,7 +589,7 @@ static void recur_drafted(struct cpu_device *d, const struct recurrent *r,
 
     assert(shape_state_keys(r->s) <= KERNEL_KEYS);
     memcpy(copy, state, (size_t)(width * shape_state_keys(r->s)) * sizeof *copy);
-    recur_rows(d, r, span->row + span->rows - span->drafted, span->drafted, head, block, copy);
+    recur_block(d, r, span->row + span->rows - span->drafted, span->drafted, head, block, copy);
 }
 
 /* A block of columns of a head over a span's rows. The state is stored head by head, block by
@@ -537,7 +601,7 @@ static void recur_task(struct cpu_device *d, int layer, const struct recurrent *
     float *state = kv_fixed(d, span->state, layer) +
                    (head * s->value_dim + block * STATE_COLUMNS) * shape_state_keys(s);
 
-    recur_rows(d, r, span->row, span->rows - span->drafted, head, block, state);
+    recur_block(d, r, span->row, span->rows - span->drafted, head, block, state);
     if (span->drafted)
         recur_drafted(d, r, span, head, block, state);
 }
@@ -550,6 +614,26 @@ static void recur_phase(struct cpu_device *d, int tid, int layer, const struct r
     for (int task; (task = phase_take(d, tid, 1)) < total;)
         recur_task(d, layer, r, &r->spans[task / tasks], task % tasks / blocks, task % blocks);
     phase_end(d, tid);
+}
+
+/* Mamba 1: the time steps, B and C of so many rows from what their convolution gave. */
+static void select_phases(struct cpu_device *d, int tid, int layer, const struct recurrent *r,
+                          int rows)
+{
+    float eps = shape_of(d, layer)->norms.eps;
+    int rank = r->s->a_rank, n = r->s->state;
+
+    project_thin(d, tid, r, &(struct thin){r->thin, r->n_thin}, rows);
+    phase_open(d, tid, rows);
+    for (int t; (t = phase_take(d, tid, 1)) < rows;) {
+        float *row = row_of(r, t), *steps = row + r->steps.from;
+
+        d->k->rms_norm(steps, rank, r->w->dt_norm, 1.0f / (float)rank, eps, steps);
+        d->k->rms_norm(row + r->k, n, r->w->b_norm, 1.0f / (float)n, eps, row + r->k);
+        d->k->rms_norm(row + r->q, n, r->w->c_norm, 1.0f / (float)n, eps, row + r->q);
+    }
+    phase_end(d, tid);
+    project_thin(d, tid, r, &(struct thin){&r->steps, 1}, rows);
 }
 
 static void state_phases(struct cpu_device *d, int tid, int layer, const struct recurrent *r)
@@ -573,20 +657,41 @@ static void apply_drafts(struct cpu_device *d, int tid, int layer, const struct 
         if (!right.rows)
             continue;
         r.rows = kv_drafts(d, right.state, layer);
+        r.conv = r.kept >= 0 ? r.kept : r.conv;
         r.spans = &right;
         r.n_spans = 1;
         state_phases(d, tid, layer, &r);
     }
 }
 
-/* Keeps the drafted rows, projected, before they are modified. */
-static void keep_drafts(struct cpu_device *d, int tid, int layer, const struct recurrent *r)
+static bool any_drafted(const struct cpu_device *d)
 {
     bool any = false;
 
     for (int i = 0; i < d->n_spans; i++)
         any = any || d->spans[i].drafted;
-    if (!any)
+    return any;
+}
+
+/* Mamba 1: the convolution's inputs of drafted rows, before it replaces them. */
+static void keep_inputs(struct cpu_device *d, int tid, const struct recurrent *r)
+{
+    if (!any_drafted(d))
+        return;
+    phase_open(d, tid, d->n_spans);
+    for (int i; (i = phase_take(d, tid, 1)) < d->n_spans;) {
+        const struct span_place *at = &d->spans[i];
+
+        for (int t = at->row + at->rows - at->drafted; t < at->row + at->rows; t++)
+            memcpy(row_of(r, t) + r->kept, row_of(r, t) + r->v, (size_t)r->values * sizeof(float));
+    }
+    phase_end(d, tid);
+}
+
+/* Keeps the drafted rows before they are modified: projected; of Mamba 1 before the recurrence. */
+static void keep_drafts(struct cpu_device *d, int tid, int layer, const struct recurrent *r)
+{
+    if (!any_drafted(d))
         return;
     phase_open(d, tid, d->n_spans);
     for (int i; (i = phase_take(d, tid, 1)) < d->n_spans;) {
@@ -629,6 +734,7 @@ static void finish_row(const struct cpu_device *d, int layer, const struct recur
         norm_parts(d, r, eps, y, r->s->heads, true);
         d->k->gate(y, row + r->z, r->values);
         break;
+    case MIXER_MAMBA1: d->k->activate[ACTIVATION_SILU](row + r->z, y, r->values, 0.0f, y); break;
     case MIXER_MAMBA2:
         d->k->activate[ACTIVATION_SILU](row + r->z, y, r->values, 0.0f, y);
         norm_parts(d, r, eps, y, r->s->groups, false);
@@ -679,9 +785,17 @@ static void recurrent_phases(struct cpu_device *d, int tid, int layer, int rows,
     assert(rows > 0 && rows <= d->max_rows);
     apply_drafts(d, tid, layer, &r);
     project(d, tid, layer, &r, &in, x);
-    project_thin(d, tid, &r, rows);
-    keep_drafts(d, tid, layer, &r);
-    state_phases(d, tid, layer, &r);
+    if (r.s->kind == MIXER_MAMBA1) {
+        keep_inputs(d, tid, &r);
+        conv_phase(d, tid, layer, &r);
+        select_phases(d, tid, layer, &r, rows);
+        keep_drafts(d, tid, layer, &r);
+        recur_phase(d, tid, layer, &r);
+    } else {
+        project_thin(d, tid, &r, &(struct thin){r.thin, r.n_thin}, rows);
+        keep_drafts(d, tid, layer, &r);
+        state_phases(d, tid, layer, &r);
+    }
     if (rows > 1)
         finish_phase(d, tid, layer, &r, rows);
     in = rows == 1 ? (struct input){.n = 1,

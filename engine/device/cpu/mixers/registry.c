@@ -2,9 +2,13 @@
 #include "engine/device/cpu/cpu.h"
 
 const struct cpu_mixer *const cpu_mixers[MIXER_KINDS] = {
-    [MIXER_ATTENTION] = &cpu_attention_mixer, [MIXER_SHORT_CONVOLUTION] = &cpu_recurrent_mixer,
-    [MIXER_DELTA_NET] = &cpu_recurrent_mixer, [MIXER_KIMI_DELTA] = &cpu_recurrent_mixer,
-    [MIXER_MAMBA2] = &cpu_recurrent_mixer,    [MIXER_MLA] = &cpu_mla_mixer,
+    [MIXER_ATTENTION] = &cpu_attention_mixer,
+    [MIXER_SHORT_CONVOLUTION] = &cpu_recurrent_mixer,
+    [MIXER_DELTA_NET] = &cpu_recurrent_mixer,
+    [MIXER_KIMI_DELTA] = &cpu_recurrent_mixer,
+    [MIXER_MAMBA1] = &cpu_recurrent_mixer,
+    [MIXER_MAMBA2] = &cpu_recurrent_mixer,
+    [MIXER_MLA] = &cpu_mla_mixer,
 };
 
 struct prefetch_hint layer_hint(const struct cpu_device *d, int tid, int layer)
