@@ -139,8 +139,9 @@ void kernel_set_options(const struct device *d, char *out, size_t size)
     /* -w: some drivers write the count of their warnings to the terminal */
     snprintf(out, size,
              "-cl-std=CL1.2 -w -DWIDE=%d -DACTS=%u -DBIAS=%d -DDOT8_FUNCTION=%d"
-             " -DSMALL_LOCAL=%d",
-             d->wide, d->acts ? d->acts : 1, d->biased, d->dot8_function, d->small_local);
+             " -DSMALL_LOCAL=%d -DPOCL=%d",
+             d->wide, d->acts ? d->acts : 1, d->biased, d->dot8_function, d->small_local,
+             program_is_pocl(d));
 }
 
 /* KV_Q8_0 has blocks of 32 dimensions. */

@@ -57,7 +57,7 @@ uint64_t program_fingerprint(const struct cl_target *t)
 /* PoCL has its own cache, and when asked for a program's binary it compiles every kernel once more,
  * for work-groups of any size. Its programs are built from source each time; a file without a
  * binary records that it has done so before. */
-static bool keeps_its_own(const struct device *d)
+bool program_is_pocl(const struct device *d)
 {
     return strcmp(d->target.platform_name, "Portable Computing Language") == 0;
 }
@@ -118,7 +118,7 @@ static void to_cache(struct device *d, cl_program p, const char *path, uint64_t 
     struct cache_header head = {"MOETOPCL", key, 0, 0};
     size_t bytes = 0;
     unsigned char *data, *binary;
-    bool note = keeps_its_own(d);
+    bool note = program_is_pocl(d);
 
     if (!note &&
         (cl.GetProgramInfo(p, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) != CL_SUCCESS ||
@@ -191,7 +191,7 @@ int program_build(struct device *d, const char *file, const char *what, const ch
     if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-%s-%016llx.bin", c->cache_dir, file,
                                  (unsigned long long)key) >= (int)sizeof path)
         path[0] = '\0';
-    if (keeps_its_own(d))
+    if (program_is_pocl(d))
         known = path[0] && was_compiled(path, key);
     else if (path[0] && !cl_injected(&rc) && (*out = from_cache(d, path, key)))
         return 0;

@@ -616,7 +616,8 @@ START_TEST(the_text_stays_in_company)
 END_TEST
 
 static const char *const with_state[] = {"qwen3_next",       "qwen3_5_moe", "lfm2_moe",
-                                         "granitemoehybrid", "nemotron_h",  "bailing_hybrid"};
+                                         "granitemoehybrid", "nemotron_h",  "bailing_hybrid",
+                                         "jamba"};
 
 /* A turn of ids alone. */
 static void turn_of_ids(struct engine *g, int first, int n, const struct way *w, struct said *s)
@@ -657,8 +658,8 @@ START_TEST(the_text_stays_with_recurrent_state)
     without = open_engine(&plain);
     with = open_engine(&a);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        turn_of_ids(without, 65 + (int)(i / 2), 20 + 9 * (int)i, &all[i], &x);
-        turn_of_ids(with, 65 + (int)(i / 2), 20 + 9 * (int)i, &all[i], &y);
+        turn_of_ids(without, 33 + (int)(i / 2), 20 + 9 * (int)i, &all[i], &x);
+        turn_of_ids(with, 33 + (int)(i / 2), 20 + 9 * (int)i, &all[i], &y);
         drafted += y.done.drafted;
         accepted += y.done.accepted;
         same(without, with, &x, &y);
@@ -690,8 +691,8 @@ START_TEST(the_text_stays_with_a_block_of_its_own)
     without = open_engine(&plain);
     with = open_engine(&a);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        turn_of_ids(without, 65 + (int)(i / 2), 20 + 9 * (int)i, &all[i], &x);
-        turn_of_ids(with, 65 + (int)(i / 2), 20 + 9 * (int)i, &all[i], &y);
+        turn_of_ids(without, 33 + (int)(i / 2), 20 + 9 * (int)i, &all[i], &x);
+        turn_of_ids(with, 33 + (int)(i / 2), 20 + 9 * (int)i, &all[i], &y);
         drafted += y.done.drafted;
         same(without, with, &x, &y);
     }

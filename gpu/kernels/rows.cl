@@ -32,6 +32,11 @@ static inline float lane_step(float x, bool squares, float mean, float sum)
 static inline float lane_sums(__local const float *x, int lid, int n, bool squares, float mean,
                               float sum)
 {
+#if POCL /* 3.1 gets two loops wrong in a kernel of so many barriers (token_down) */
+#pragma unroll 16
+    for (int i = lid; i < n; i += LANES)
+        sum = lane_step(x[i], squares, mean, sum);
+#else
     int laps = n / LANE_LAP;
     float v[LANE_AHEAD], next[LANE_AHEAD];
 
@@ -48,6 +53,7 @@ static inline float lane_sums(__local const float *x, int lid, int n, bool squar
     }
     for (int i = laps * LANE_LAP; i + lid < n; i += LANES)
         sum = lane_step(x[i], squares, mean, sum);
+#endif
     return sum;
 }
 

@@ -70,6 +70,8 @@ INLINE void prefetch_part(const struct prefetch *a, const int groups, const int 
 #include "engine/device/cpu/kernels/dot.inc"
 
 #include "engine/device/cpu/kernels/sums_avx2.h"
+#define UNEVEN 1
+#include "engine/device/cpu/kernels/uneven.inc"
 
 /* Whether a superblock's blocks are multiplied together, because their codes share words. */
 INLINE bool is_together(enum dtype type)
@@ -93,7 +95,7 @@ INLINE void sums_together(enum dtype type, const uint8_t *data, int j, const str
 
 INLINE bool is_whole(enum dtype type)
 {
-    return is_together(type) || is_codebook(type);
+    return is_together(type) || is_codebook(type) || is_uneven(type);
 }
 
 INLINE vf gemv_block(enum dtype type, const uint8_t *superblock, struct superblock_scales *sb,
@@ -111,9 +113,11 @@ INLINE vf gemv_block(enum dtype type, const uint8_t *superblock, struct superblo
         return add_block(type, &b, vi_to_vf(factored(type, sb->sum[j], &b, a)), a, acc);
     if (is_together(type))
         return add_block(type, &b, vi_to_vf(sb->sum[j]), a, acc);
+    if (type == DTYPE_IQ3_KT)
+        return add_block(type, &b, vi_to_vf(magnitude_sum(data, j, a)), a, acc);
     if (!is_codebook(type)) {
         unpack(type, data, VL, 0, j, b.w);
-        block_step(type, &b, 1, a, 1, (vf(*)[GROUPS])&acc);
+        block_step(type, &b, 1, a, 1, (vf(*)[GROUPS]) & acc);
         return acc;
     }
     codebook_sums(type, data, j, a, half);

@@ -6,6 +6,9 @@
 #include "engine/device/cpu/kernels/unpack.inc"
 #include "engine/device/cpu/kernels/sums_avx512.h"
 
+#define UNEVEN 1
+#include "engine/device/cpu/kernels/uneven.inc"
+
 INLINE bool is_plain_nibbles(enum dtype type)
 {
     const struct format_traits *f = &format_of[type];
@@ -68,7 +71,7 @@ INLINE void sums_together(enum dtype type, const uint8_t *data, int j, const str
 
 INLINE bool is_whole(enum dtype type)
 {
-    return is_together(type) || is_points(type);
+    return is_together(type) || is_points(type) || is_uneven(type);
 }
 
 /* Both halves' sums. */

@@ -111,10 +111,9 @@ INLINE void q3_k_half(const uint8_t *words, const struct act_block *a, const int
             sum[2 * i + 1] = add_word(sum[2 * i + 1], vi_and(vi_down(x, 3), three_bits),
                                       vi_broadcast(a[2 * i + 1].q + 4 * k));
             if (i < 2)
-                sum[6 + i] = add_word(sum[6 + i],
-                                      vi_merge(vi_and(vi_down(x, 6), two), vi_down(above, 4 + i),
-                                               third),
-                                      vi_broadcast(a[6 + i].q + 4 * k));
+                sum[6 + i] = add_word(
+                    sum[6 + i], vi_merge(vi_and(vi_down(x, 6), two), vi_down(above, 4 + i), third),
+                    vi_broadcast(a[6 + i].q + 4 * k));
         }
     }
 }
@@ -344,6 +343,46 @@ INLINE void codebook_sums(enum dtype type, const uint8_t *words, int j, const st
         if (is_ternary(type))
             sum[half] = vi_add(sum[half], vi_set1(format_half_start(type, a, half)));
     }
+}
+
+/* ---- IQ3_KT ---- */
+
+/* Two columns' numbers, whose bytes are at most 63, of each lane: the sums of their bytes as the
+ * lane's halves. */
+INLINE vi two_byte_sums(vi x, vi y)
+{
+    const vi turn = _mm256_setr_epi8(2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13, 2, 3, 0,
+                                     1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+    vi near = _mm256_blend_epi16(x, y, 0xaa), far = _mm256_blend_epi16(y, x, 0xaa);
+
+    return _mm256_maddubs_epi16(vi_add_bytes(near, _mm256_shuffle_epi8(far, turn)),
+                                vi_set1_byte(1));
+}
+
+/* The sum of block j: the magnitudes of a trellis' values times activations that have taken the
+ * signs; these are never -128. */
+INLINE vi magnitude_sum(const uint8_t *words, int j, const struct act_block *a)
+{
+    vi sum = vi_set1(0);
+
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; k++) {
+        vi x = trellis_number(DTYPE_IQ3_KT, words, VL, 0, j, k / 2), s[4], minus;
+
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            s[i] = vi_and(vi_times32(x, trellis_power(k % 2 * 4 + i)), vi_set1(0x3f3f3f3f));
+        x = vi_or(two_byte_sums(s[0], s[2]), vi_up(two_byte_sums(s[1], s[3]), 8));
+        x = _mm256_abs_epi8(vi_add_bytes(x, vi_set1_byte(-126)));
+        minus = _mm256_sll_epi16(superblock_word(words, VL, 0, 17 + k), _mm_cvtsi32_si128(7 - j));
+        minus = _mm256_sign_epi8(vi_broadcast(a->q + 4 * k), vi_or(minus, vi_set1_byte(1)));
+#if defined(__AVXVNNI__)
+        sum = vi_dp4(sum, x, minus);
+#else
+        sum = vi_add(sum, vi_dp2(_mm256_maddubs_epi16(x, minus), vi_set1_pair(1)));
+#endif
+    }
+    return sum;
 }
 
 #endif
