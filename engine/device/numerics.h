@@ -199,7 +199,16 @@ static inline float num_clamped_swiglu(float gate, float up, float limit)
     return (g * num_sigmoid(NUM_SWIGLU_ALPHA * g)) * (u + 1.0f);
 }
 
-/* Rule 8; limit: of ACTIVATION_CLAMPED_SWIGLU. */
+/* Maple (llama.cpp's ggml_swiglu_clamp): the same bounds around SwiGLU. */
+static inline float num_clamped_silu(float gate, float up, float limit)
+{
+    float g = gate < limit ? gate : limit, u = up < limit ? up : limit;
+
+    u = u > -limit ? u : -limit;
+    return num_silu(g) * u;
+}
+
+/* Rule 8; limit: of the clamped activations. */
 static inline float num_activate(enum activation a, float gate, float up, float limit)
 {
     switch (a) {
@@ -208,6 +217,8 @@ static inline float num_activate(enum activation a, float gate, float up, float 
     case ACTIVATION_RELU2: return num_relu(up) * num_relu(up);
     case ACTIVATION_RELU: return num_relu(up);
     case ACTIVATION_GELU_PLAIN: return num_gelu(up);
+    case ACTIVATION_REGLU: return num_relu(gate) * up;
+    case ACTIVATION_CLAMPED_SILU: return num_clamped_silu(gate, up, limit);
     default: return num_silu(gate) * up;
     }
 }

@@ -183,7 +183,8 @@ struct family {
     /* in those: mixer_shape.tiled; gate and up of routed experts are one tensor (GATE_UPS);
      * rope.dimension_sections where config.json has none (4 numbers; NULL: no such key) */
     bool gguf_tiled, gguf_fused;
-    bool gguf_qkv; /* in those: q, k and v are one tensor (QKV) */
+    bool last_norm_plain; /* NORM_RMS_ONE: not of the last norm's weight */
+    bool gguf_qkv;        /* in those: q, k and v are one tensor (QKV) */
     /* in those: the epsilon's name tells the kind of norm, and logit_scale multiplies */
     bool gguf_eps;
     bool gguf_minus_decay; /* in those: DECAY is -exp(A_log) also of MIXER_KIMI_DELTA */

@@ -14,6 +14,8 @@ static const char *const activations[ACTIVATIONS][4] = {
     [ACTIVATION_RELU2] = {"relu2"},
     [ACTIVATION_RELU] = {"relu"},
     [ACTIVATION_GELU_PLAIN] = {"gelu_new", "gelu_pytorch_tanh"},
+    [ACTIVATION_REGLU] = {"relu"},
+    [ACTIVATION_CLAMPED_SILU] = {"silu"},
 };
 
 static void check_activation(const struct hparams *hp, struct describer *d)

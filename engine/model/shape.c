@@ -32,6 +32,8 @@ static const char *const activations[ACTIVATIONS] = {
     [ACTIVATION_RELU2] = "squared ReLU",
     [ACTIVATION_RELU] = "ReLU",
     [ACTIVATION_GELU_PLAIN] = "GELU",
+    [ACTIVATION_REGLU] = "ReGLU",
+    [ACTIVATION_CLAMPED_SILU] = "clamped SiLU",
 };
 
 static const char *const routers[ROUTER_KINDS] = {

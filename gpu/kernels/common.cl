@@ -37,7 +37,7 @@ typedef float act_t;
 
 /* Whether `act` is activation i; whether it has a gate (enum activation, activation_gated). */
 #define ACT(i) ((ACTS >> (i)&1) && (ACTS == 1 << (i) || act == (i)))
-#define GATED_ACTS 7
+#define GATED_ACTS 0xc7
 #define ACT_GATED (!(ACTS & ~GATED_ACTS) || ((ACTS & GATED_ACTS) && (GATED_ACTS >> act & 1)))
 
 #define NUM_FUNCTIONS(F, I, U, N)                                                   \
@@ -103,6 +103,12 @@ typedef float act_t;
         u = select(-limit, u, u > -limit);                                          \
         return (g * num_sigmoid##N((F)(1.702f) * g)) * (u + (F)(1.0f));             \
     }                                                                               \
+    static inline F num_clamped_silu##N(F gate, F up, F limit)                      \
+    {                                                                               \
+        F g = select(limit, gate, gate < limit), u = select(limit, up, up < limit); \
+        u = select(-limit, u, u > -limit);                                          \
+        return num_silu##N(g) * u;                                                  \
+    }                                                                               \
     /* Rule 8. Where the model has one activation, no choice is left. */            \
     static inline F num_activate##N(int act, F gate, F up, float limit)             \
     {                                                                               \
@@ -116,6 +122,10 @@ typedef float act_t;
             return num_relu##N(up) * num_relu##N(up);                               \
         if (ACT(4))                                                                 \
             return num_relu##N(up);                                                 \
+        if (ACT(6))                                                                 \
+            return num_relu##N(gate) * up;                                          \
+        if (ACT(7))                                                                 \
+            return num_clamped_silu##N(gate, up, (F)(limit));                       \
         return num_gelu##N(up);                                                     \
     }
 

@@ -124,12 +124,18 @@ def rotate(x, inv, factor, pairs):
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def attend(q, k, v, scale):
-    """(T, heads, dims); fewer heads of k and v are shared."""
+def attend_masked(q, k, v, scale, window):
+    """(T, heads, dims); fewer heads of k and v are shared. window: keys a query sees, itself included; 0: all."""
     k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = np.einsum("ihd,jhd->hij", q, k) * scale
     scores += np.triu(np.full(scores.shape[1:], -np.inf), 1)
+    if window:
+        scores += np.tril(np.full(scores.shape[1:], -np.inf), -window)
     return np.einsum("hij,jhd->ihd", softmax(scores), v).reshape(len(q), -1)
+
+
+def attend(q, k, v, scale):
+    return attend_masked(q, k, v, scale, 0)
 
 
 class Block:

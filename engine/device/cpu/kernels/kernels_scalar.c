@@ -132,6 +132,8 @@ ACTIVATION(clamped, ACTIVATION_CLAMPED_SWIGLU, gate[i])
 ACTIVATION(relu2, ACTIVATION_RELU2, 0.0f)
 ACTIVATION(relu, ACTIVATION_RELU, 0.0f)
 ACTIVATION(gelu_plain, ACTIVATION_GELU_PLAIN, 0.0f)
+ACTIVATION(reglu, ACTIVATION_REGLU, gate[i])
+ACTIVATION(clamped_silu, ACTIVATION_CLAMPED_SILU, gate[i])
 
 static void gate(float *x, const float *gates, int n)
 {
