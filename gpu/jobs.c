@@ -212,7 +212,7 @@ static int rope_span(struct device *d, const struct mixer_shape *m, const struct
 
     for (int row = row0; row < end; row += n) {
         int period = m->scale_growth == 0.0f ? 0 : m->scale_period,
-            rest = period ? period - (pos + row) % period : end - row;
+            rest = period ? period - (pos + row + m->scale_ahead) % period : end - row;
 
         n = end - row < rest ? end - row : rest;
         if (launch_args(d, d->core[CORE_ROPE], 0, e, "mmmmmmmmiiiiii" KV_ARGS "fi", d->q, d->k,
@@ -321,13 +321,13 @@ static int add_rows(struct device *d, cl_mem y, cl_mem x, int rows, struct error
 static int norm_after(struct device *d, const struct block *b, int layer, int rows, cl_mem y,
                       struct error *e)
 {
-    const struct norms_shape *s = &shape_of(d, layer)->norms;
+    const struct norms_shape *s = &shape_of(d, layer)->norms, behind = norms_behind(s);
 
     if (!s->after)
         return 0;
     if (norms_sum(s) && add_rows(d, y, d->x, rows, e) < 0)
         return ERR_DEVICE;
-    return norm_rows(d, s, (struct norm_rows){y, b->after_w, b->after_b, y, .rows = rows}, e);
+    return norm_rows(d, &behind, (struct norm_rows){y, b->after_w, b->after_b, y, .rows = rows}, e);
 }
 
 /* What the layers of a job leave between them. */

@@ -369,7 +369,7 @@ bool kernel_set_attends(const struct mixer_shape *s)
 {
     return s->kind == MIXER_ATTENTION && (!s->value_dim || s->value_dim == s->key_dim) &&
            s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0 && !s->qk_norm_turned &&
-           s->value_factor == 0.0f;
+           !s->chunked && s->value_factor == 0.0f;
 }
 
 /* Of attention.cl: the merging group has three numbers a chunk where the values were, and a head's
@@ -406,7 +406,8 @@ static bool ffn_known(const struct ffn_shape *s, enum dtype type)
 {
     int step = dtype_is_quantised(type) ? 32 : 4;
 
-    return (s->kind == FFN_ROUTED || s->kind == FFN_DENSE || s->kind == FFN_DENSE_AND_ROUTED) &&
+    return !s->router.on_input &&
+           (s->kind == FFN_ROUTED || s->kind == FFN_DENSE || s->kind == FFN_DENSE_AND_ROUTED) &&
            !(s->activation == ACTIVATION_GELU && s->limit != 0.0f) &&
            (!s->experts || s->width % step == 0) && (!s->shared || s->shared_width % step == 0);
 }
@@ -433,7 +434,8 @@ bool kernel_set_fuses(const struct device *d, int layer)
     const struct ffn_shape *s = &shape->ffn;
     const struct router_shape *r = &s->router;
 
-    return !norms_sum(&shape->norms) && !shape->scaled && !shape->parallel && !r->expert_scales &&
+    return !norms_sum(&shape->norms) && shape->norms.eps_after == 0.0f && !shape->scaled &&
+           !shape->parallel && !r->expert_scales && !r->early && !r->on_input &&
            s->kind == FFN_ROUTED && hp->residual_scale == 0.0f &&
            shape_used(shape) == hp->n_experts_used && r->groups <= 16;
 }

@@ -265,7 +265,7 @@ static int take_mid(struct expert_test *t, bool *right)
 static int gate_up_right(struct expert_test *t, bool *right)
 {
     for (int i = 0; i < t->rows; i++)
-        if (reference_gate_up(t->shape, 0, &t->w, t->x + t->entry[i].row * t->hidden,
+        if (reference_gate_up(t->shape, 0, &t->w, t->x + t->entry[i].row * t->hidden, 1.0f,
                               t->mid + i * t->ffn) < 0)
             return error_set(t->b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
     return t->w.up.width

@@ -74,6 +74,7 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
     struct route_job r = {.layer = layer,
                           .rows = rows,
                           .x = hparams_layer(hp, layer)->parallel ? before : x,
+                          .before = before,
                           .h = h,
                           .scores = NULL,
                           .experts = experts,
@@ -94,7 +95,7 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
         if (n > first)
             groups[n_groups++] = (struct expert_group){ex, first, n - first};
     }
-    struct experts_job j = {layer, rows, h, n_groups, groups, row, slot, out, NULL};
+    struct experts_job j = {layer, rows, h, n_groups, groups, row, slot, out, NULL, weights};
 
     ck_assert_int_eq(ops->experts(dev, &j, &e), 0);
     struct combine_job c = {.layer = layer, .rows = rows, .out = out, .weights = weights, .x = x};
@@ -612,7 +613,7 @@ static const struct layer_shape extra_layers[] = {
              .shared = 1,
              .width = 64,
              .shared_width = 64,
-             .activation = ACTIVATION_CLAMPED_SILU,
+             .activation = ACTIVATION_BOUNDED_SILU,
              .limit = 0.2f,
              .shared_limit = 0.3f,
              .router = {.kind = ROUTER_SIGMOID, .normalised = true}},
@@ -877,6 +878,29 @@ static const struct layer_shape recurrent_layers[] = {
     {.mixer = {.heads = 4, .kv_heads = 2, .key_dim = 64, .rope_dims = 32, .rope = ROPE_PAIRS},
      PLAIN_FFN(ACTIVATION_SILU),
      .parallel = true},
+    {.mixer = {.heads = 4,
+               .kv_heads = 2,
+               .key_dim = 64,
+               .rope_dims = 64,
+               .rope = ROPE_PAIRS,
+               .window = 5,
+               .chunked = true,
+               .qk_norm = QK_NORM_HEAD,
+               .qk_norm_turned = true},
+     .ffn = {.experts = 5,
+             .used = 2,
+             .shared = 1,
+             .width = 96,
+             .shared_width = 64,
+             .router = {.kind = ROUTER_SIGMOID, .on_input = true}},
+     .norms = {.kind = NORM_RMS, .eps = 1e-5f, .before = true}},
+    {.mixer = {.heads = 4, .kv_heads = 2, .key_dim = 64, .rope_dims = 64},
+     .ffn = {.experts = 5,
+             .used = 2,
+             .width = 96,
+             .activation = ACTIVATION_REGLU,
+             .router = {.kind = ROUTER_SIGMOID, .normalised = true, .early = true}},
+     .norms = {.kind = NORM_RMS, .eps = 1e-5f, .before = true}},
     {.mixer = {.heads = 4,
                .kv_heads = 2,
                .key_dim = 64,

@@ -153,7 +153,8 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, struct de
             groups[to * hp->n_experts + n_groups[to]++] = (struct expert_group){ex, first,
                                                                                 n - first};
     }
-    struct experts_job j = {layer, rows, h, n_groups[0], groups, row, slot, out, NULL}, host = j;
+    struct experts_job j = {layer, rows, h, n_groups[0], groups, row, slot, out, NULL, weights},
+                       host = j;
 
     host.n_groups = n_groups[1];
     host.groups = groups + hp->n_experts;

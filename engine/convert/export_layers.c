@@ -248,7 +248,7 @@ static void put_limits(struct gguf_writer *w, const struct model *m, const struc
     for (int l = 0; l < m->hp.n_layers; l++) {
         const struct ffn_shape *s = &hparams_layer(&m->hp, l)->ffn;
         float limit = shape_limit(s, shared ? s->experts : 0);
-        bool has = s->activation == ACTIVATION_CLAMPED_SILU && limit < FLT_MAX &&
+        bool has = s->activation == ACTIVATION_BOUNDED_SILU && limit < FLT_MAX &&
                    (shared ? s->shared : s->experts);
 
         gguf_add_f32(w, has ? limit : 0.0f);
@@ -288,6 +288,19 @@ static void put_sections(struct gguf_writer *w, const struct model *m, const str
     }
 }
 
+/* The clamp of each layer's experts, for families whose files say it. */
+static void put_limits(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    const char *name = renamed_key(family, "swiglu_clamp_exp");
+    char key[EXPORT_KEY];
+
+    if (!name)
+        return;
+    gguf_put_array(w, export_key(family, name, key), GGUF_F32, (size_t)m->hp.n_layers);
+    for (int l = 0; l < m->hp.n_layers; l++)
+        gguf_add_f32(w, hparams_layer(&m->hp, l)->ffn.limit);
+}
+
 void export_put_layers(struct gguf_writer *w, const struct model *m, const struct family *family,
                        const struct model *mtp)
 {
@@ -307,6 +320,7 @@ void export_put_layers(struct gguf_writer *w, const struct model *m, const struc
     put_limits(w, m, family, mtp, false);
     put_limits(w, m, family, mtp, true);
     put_rotated(w, m, family);
+    put_limits(w, m, family);
     if (family->gguf_sections)
         put_sections(w, m, family);
 }

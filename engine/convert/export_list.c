@@ -583,6 +583,16 @@ static int add_apart(struct export *x, int l)
            add_vector(x, TENSOR_ROUTER_NORM, l, false, scale, x->m->hp.hidden, 0);
 }
 
+/* Whether norms of heads that the folder does not have (mixer_shape.q_norm_unsaid) are left out of
+ * the file as well. */
+static bool norms_unsaid(const struct export *x, int l)
+{
+    char name[128];
+
+    family_gguf_name(x->family, TENSOR_Q_NORM, l, false, false, name, sizeof name);
+    return !name[0] && hparams_layer(&x->m->hp, l)->mixer.q_norm_unsaid != 0.0f;
+}
+
 /* A layer's tensors besides its matrices. */
 static int add_vectors(struct export *x, int l)
 {
@@ -590,7 +600,7 @@ static int add_vectors(struct export *x, int l)
     const struct layer_weights *w = &m->layers[l];
     const struct layer_shape *s = hparams_layer(&m->hp, l);
     int experts = s->ffn.experts, hidden = m->hp.hidden;
-    bool latent = s->mixer.kind == MIXER_MLA;
+    bool latent = s->mixer.kind == MIXER_MLA, unsaid = norms_unsaid(x, l);
 
     return add_norm(x, TENSOR_ATTENTION_NORM, l, &w->attention_norm) ||
            (!s->parallel && add_norm(x, TENSOR_EXPERT_NORM, l, &w->expert_norm)) ||
@@ -600,10 +610,10 @@ static int add_vectors(struct export *x, int l)
            add_vector(x, TENSOR_LAYER_SCALE, l, false, w->scale, 1, 0) ||
            add_vector(x, TENSOR_EXPERT_SCALE, l, false, w->expert_scale, experts, 0) ||
            (shape_recurrent(&s->mixer) && add_recurrent(x, l)) ||
-           add_vector(x, latent ? TENSOR_Q_A_NORM : TENSOR_Q_NORM, l, false, w->q_norm,
-                      (int64_t)model_qk_norm_values(m, l, true), 0) ||
-           add_vector(x, latent ? TENSOR_KV_A_NORM : TENSOR_K_NORM, l, false, w->k_norm,
-                      (int64_t)model_qk_norm_values(m, l, false), 0) ||
+           add_vector(x, latent ? TENSOR_Q_A_NORM : TENSOR_Q_NORM, l, false,
+                      unsaid ? NULL : w->q_norm, (int64_t)model_qk_norm_values(m, l, true), 0) ||
+           add_vector(x, latent ? TENSOR_KV_A_NORM : TENSOR_K_NORM, l, false,
+                      unsaid ? NULL : w->k_norm, (int64_t)model_qk_norm_values(m, l, false), 0) ||
            add_vector(x, TENSOR_SINKS, l, false, w->sinks, s->mixer.heads, 0) ||
            add_vector(x, TENSOR_ROUTER, l, false, w->router, experts, hidden) ||
            add_vector(x, TENSOR_ROUTER, l, true, w->score_bias, experts, 0) ||

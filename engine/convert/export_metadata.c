@@ -130,6 +130,15 @@ static uint32_t shared_count(const struct model *m, const struct ffn_shape *s)
     return s->shared_width % s->width ? 1U : (uint32_t)(s->shared_width / s->width);
 }
 
+/* `step`, if every step-th layer has experts and no other; else 1. */
+static int routed_step(const struct hparams *hp, int step)
+{
+    for (int l = 0; l < hp->n_layers; l++)
+        if ((hparams_layer(hp, l)->ffn.experts > 0) != ((l + 1) % step == 0))
+            return 1;
+    return step;
+}
+
 /* Metadata of experts besides the family's keys: leading dense layers, shared experts, scoring. */
 static void put_experts(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
@@ -142,7 +151,7 @@ static void put_experts(struct gguf_writer *w, const struct model *m, const stru
     while (dense < hp->n_layers && hparams_layer(hp, dense)->ffn.kind == FFN_DENSE)
         dense++;
     export_put_u32(w, family, "leading_dense_block_count", (uint32_t)dense);
-    export_put_u32(w, family, "interleave_moe_layer_step", 1);
+    export_put_u32(w, family, "interleave_moe_layer_step", (uint32_t)routed_step(hp, dense + 1));
     export_put_u32(w, family, "expert_gating_func",
                    s->router.kind == ROUTER_SIGMOID ? GATING_SIGMOID : 1);
     export_put_bool(w, family, "expert_weights_norm", s->router.normalised);

@@ -16,8 +16,8 @@ static double scale_of(const struct mixer_shape *m)
 
 static const char *other_mixer(const struct mixer_shape *a, const struct mixer_shape *b)
 {
-    return a->kind != b->kind       ? "mixer"
-           : a->window != b->window ? "window"
+    return a->kind != b->kind                                   ? "mixer"
+           : a->window != b->window || a->chunked != b->chunked ? "window"
            : a->heads != b->heads || a->kv_heads != b->kv_heads || a->key_dim != b->key_dim ||
                    a->q_rank != b->q_rank || a->kv_rank != b->kv_rank
                ? "heads"
@@ -30,6 +30,9 @@ static const char *other_mixer(const struct mixer_shape *a, const struct mixer_s
                ? "recurrence"
            : (a->kind == MIXER_ATTENTION || a->kind == MIXER_MLA) && !near(scale_of(a), scale_of(b))
                ? "scale of scores"
+           : !near(a->scale_growth, b->scale_growth) ||
+                   (a->scale_growth != 0.0f && a->scale_period != b->scale_period)
+               ? "growth of scores"
            : a->keys_of != b->keys_of                ? "shared keys"
            : !near(a->value_factor, b->value_factor) ? "factor of values"
            : a->sinks != b->sinks || a->gated != b->gated || a->gate != b->gate ||
@@ -101,7 +104,10 @@ int export_same(const struct model *read, const struct model *written, const str
         const struct layer_shape *x = hparams_layer(a, l), *y = hparams_layer(b, l);
 
         if ((what = other_mixer(&x->mixer, &y->mixer)) || (what = other_ffn(&x->ffn, &y->ffn)) ||
-            (what = x->norms.kind != y->norms.kind ? "norms" : NULL) ||
+            (what = x->norms.kind != y->norms.kind ||
+                            !near(norms_behind(&x->norms).eps, norms_behind(&y->norms).eps)
+                        ? "norms"
+                        : NULL) ||
             (what = x->inputs != y->inputs ? "inputs" : NULL))
             return error_set(e, ERR_MODEL,
                              "%s: GGUF files of the family %s cannot say the %s of layer %d", path,

@@ -152,6 +152,9 @@ struct imposed_routing {
 struct route_job {
     int layer, rows;
     const float *x;
+    /* where the router is early (router_shape): the stream before the mixer, of which its scores
+     * are; NULL: x is that */
+    const float *before;
     /* (shape_normed_rows, rows, hidden); (rows, n_experts), only the routed ones are filled */
     float *h, *scores;
     int *experts;
@@ -180,6 +183,9 @@ struct experts_job {
     const int *row, *slot; /* per entry: row of h, routing slot */
     float *out;
     const float *const *strengths; /* as in attention_job */
+    /* where routers weight inputs (router_shape.on_input): (rows, n_experts_used), by row and slot:
+     * what the products with gate and up are multiplied with, as if h had been; NULL: 1 */
+    const float *weights;
 };
 
 /* x = x + combine(expert outputs) by rule 9, with the norms, the layer's own inputs and the scale

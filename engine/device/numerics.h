@@ -200,7 +200,7 @@ static inline float num_clamped_swiglu(float gate, float up, float limit)
 }
 
 /* Step 3.5 (modeling_step3p7.py, Step3p7Experts): silu(gate) at most limit, up within +-limit. */
-static inline float num_clamped_silu(float gate, float up, float limit)
+static inline float num_bounded_silu(float gate, float up, float limit)
 {
     float g = num_silu(gate), u = up < limit ? up : limit;
 
@@ -209,16 +209,27 @@ static inline float num_clamped_silu(float gate, float up, float limit)
     return g * u;
 }
 
-/* Rule 8; limit: of clamped ones. */
+/* Maple (llama.cpp's ggml_swiglu_clamp): the same bounds around SwiGLU. */
+static inline float num_clamped_silu(float gate, float up, float limit)
+{
+    float g = gate < limit ? gate : limit, u = up < limit ? up : limit;
+
+    u = u > -limit ? u : -limit;
+    return num_silu(g) * u;
+}
+
+/* Rule 8; limit: of the clamped activations. */
 static inline float num_activate(enum activation a, float gate, float up, float limit)
 {
     switch (a) {
     case ACTIVATION_GELU: return num_gelu(gate) * up;
     case ACTIVATION_CLAMPED_SWIGLU: return num_clamped_swiglu(gate, up, limit);
-    case ACTIVATION_CLAMPED_SILU: return num_clamped_silu(gate, up, limit);
+    case ACTIVATION_BOUNDED_SILU: return num_bounded_silu(gate, up, limit);
     case ACTIVATION_RELU2: return num_relu(up) * num_relu(up);
     case ACTIVATION_RELU: return num_relu(up);
     case ACTIVATION_GELU_PLAIN: return num_gelu(up);
+    case ACTIVATION_REGLU: return num_relu(gate) * up;
+    case ACTIVATION_CLAMPED_SILU: return num_clamped_silu(gate, up, limit);
     default: return num_silu(gate) * up;
     }
 }

@@ -201,6 +201,21 @@ static int add_steps(struct binding *b, const float **vector, const struct tenso
     return 0;
 }
 
+/* What the file does not have: n times the same value. */
+static int add_filled(struct binding *b, const float **vector, float value, int64_t n,
+                      struct error *e)
+{
+    if (!MEM_ROOM(b->vectors, b->n_vectors, b->room_vectors, 256))
+        return error_set(e, ERR_MEMORY, "out of memory for the list of vectors");
+    b->vectors[b->n_vectors++] =
+        (struct vector_job){.vector = vector,
+                            .fill = value,
+                            .count = n,
+                            .step = 1,
+                            .to = reserve(b, &b->arena, (size_t)n * sizeof(float), ALIGN)};
+    return 0;
+}
+
 static int add_vector(struct binding *b, const float **vector, const struct tensor_view *t,
                       int64_t from, int64_t count, struct error *e)
 {
@@ -278,7 +293,7 @@ static int bind_norm(struct binding *b, struct norm_weights *n, enum tensor_role
 {
     int hidden = b->model->hp.hidden, rc = bind_vector(b, &n->weight, role, layer, hidden, e);
 
-    if (!rc)
+    if (!rc && !(role == TENSOR_OUTPUT_NORM && b->family->last_norm_plain))
         mind_one_more(b);
     return rc ? rc : add_bias(b, &n->bias, role, layer, 0, hidden, hidden, e);
 }
@@ -311,6 +326,38 @@ static void pass_over_keys(struct binding *b, int layer)
         if (t)
             b->used[t->index] = 1;
     }
+}
+
+/* Of q and k. */
+static int bind_head_norms(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    const struct mixer_shape *a = &hparams_layer(&b->model->hp, layer)->mixer;
+    bool whole = a->qk_norm == QK_NORM_WHOLE;
+    char name[128];
+    int rc;
+
+    if (a->qk_norm == QK_NORM_NONE)
+        return 0;
+    if (a->q_norm_unsaid != 0.0f &&
+        !family_tensor(b->family, b->model->file, TENSOR_Q_NORM, layer, 0, false)) {
+        family_gguf_name(b->family, TENSOR_Q_NORM, layer, false, false, name, sizeof name);
+        if (name[0]) /* as in a GGUF file made of the folder */
+            b->model->n_params += 2 * a->key_dim;
+        return (rc = add_filled(b, &w->q_norm, a->q_norm_unsaid, a->key_dim, e))
+                   ? rc
+                   : add_filled(b, &w->k_norm, 1.0f, a->key_dim, e);
+    }
+    if ((rc = bind_vector(b, &w->q_norm, TENSOR_Q_NORM, layer,
+                          whole ? a->heads * a->key_dim : a->key_dim, e)))
+        return rc;
+    mind_one_more(b);
+    if (a->keys_of)
+        return 0;
+    if ((rc = bind_vector(b, &w->k_norm, TENSOR_K_NORM, layer,
+                          whole ? a->kv_heads * a->key_dim : a->key_dim, e)))
+        return rc;
+    mind_one_more(b);
+    return 0;
 }
 
 static int bind_attention(struct binding *b, struct layer_weights *w, int layer, struct error *e)
@@ -348,19 +395,8 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
                            e)))
             return rc;
     }
-    if (a->qk_norm != QK_NORM_NONE) {
-        bool whole = a->qk_norm == QK_NORM_WHOLE;
-
-        if ((rc = bind_vector(b, &w->q_norm, TENSOR_Q_NORM, layer,
-                              whole ? a->heads * a->key_dim : a->key_dim, e)))
-            return rc;
-        mind_one_more(b);
-        if (!a->keys_of &&
-            (rc = bind_vector(b, &w->k_norm, TENSOR_K_NORM, layer, whole ? kv : a->key_dim, e)))
-            return rc;
-        if (!a->keys_of)
-            mind_one_more(b);
-    }
+    if ((rc = bind_head_norms(b, w, layer, e)))
+        return rc;
     if ((a->sinks && (rc = bind_vector(b, &w->sinks, TENSOR_SINKS, layer, a->heads, e))) ||
         (shape_gates(a) &&
          (rc = bind_plain(b, &w->z, TENSOR_MIX_Z, layer, shape_gates(a), hp->hidden, e))))

@@ -47,7 +47,8 @@ enum vector_form {
 /* Elements of a tensor that become F32. */
 struct vector_job {
     const float **vector;
-    const struct tensor_view *tensor;
+    const struct tensor_view *tensor; /* NULL: every value is `fill` */
+    float fill;
     int64_t from, count; /* elements */
     int64_t step;        /* to the next one */
     size_t to;

@@ -183,6 +183,7 @@ struct family {
     /* in those: mixer_shape.tiled; gate and up of routed experts are one tensor (GATE_UPS);
      * rope.dimension_sections where config.json has none (4 numbers; NULL: no such key) */
     bool gguf_tiled, gguf_fused;
+    bool last_norm_plain; /* NORM_RMS_ONE: not of the last norm's weight */
     /* in those: rope.dimension_count is twice what layers that see all rotate (llama.cpp halves
      * it), and there are as many factors */
     bool gguf_half_rope;

@@ -27,6 +27,7 @@ struct hparams {
     float embedding_scale, residual_scale, logit_divisor;
     float logit_cap; /* logits become cap * tanh(logit / cap); 0: no cap */
     bool head_bias, tied_embeddings;
+    bool embedding_normed; /* embeddings are RMS-normed, without weights (Muse) */
     /* Width of embeddings and head if it is not `hidden`, with two matrices in between; 0: it is.
      * Rows of a table of learned positions before that of position 0. */
     int embedding_width, position_offset;

@@ -6,10 +6,10 @@
 
 #define FIELD(f) digest_add(d, &(f), sizeof(f))
 
-static_assert(sizeof(struct mixer_shape) == 120, "a field of mixer_shape is not hashed");
+static_assert(sizeof(struct mixer_shape) == 136, "a field of mixer_shape is not hashed");
 static_assert(sizeof(struct router_shape) == 32, "a field of router_shape is not hashed");
 static_assert(sizeof(struct ffn_shape) == 80, "a field of ffn_shape is not hashed");
-static_assert(sizeof(struct norms_shape) == 12, "a field of norms_shape is not hashed");
+static_assert(sizeof(struct norms_shape) == 16, "a field of norms_shape is not hashed");
 
 static void add_flag(struct digest *d, bool flag)
 {
@@ -63,6 +63,12 @@ static void add_mixer(struct digest *d, const struct mixer_shape *s)
         FIELD(s->scale_growth);
         FIELD(s->scale_period);
     }
+    if (s->scale_ahead)
+        FIELD(s->scale_ahead);
+    if (s->chunked || s->q_norm_unsaid != 0.0f) {
+        add_flag(d, s->chunked);
+        FIELD(s->q_norm_unsaid);
+    }
 }
 
 static void add_router(struct digest *d, const struct router_shape *s)
@@ -76,6 +82,10 @@ static void add_router(struct digest *d, const struct router_shape *s)
     add_flag(d, s->expert_scales);
     FIELD(s->groups);
     FIELD(s->groups_used);
+    if (s->early || s->on_input) { /* so that other models keep their numbers */
+        add_flag(d, s->early);
+        add_flag(d, s->on_input);
+    }
 }
 
 static void add_ffn(struct digest *d, const struct ffn_shape *s)
@@ -105,6 +115,8 @@ static void add_layer(struct digest *d, const struct layer_shape *s)
     FIELD(s->norms.eps);
     add_flag(d, s->norms.before);
     add_flag(d, s->norms.after);
+    if (s->norms.eps_after != 0.0f)
+        FIELD(s->norms.eps_after);
     if (s->norms.outputs) /* so that other models keep their numbers */
         add_flag(d, true);
     add_flag(d, s->scaled);
@@ -146,6 +158,8 @@ void hparams_digest(struct digest *d, const struct hparams *hp)
     FIELD(hp->residual_scale);
     FIELD(hp->logit_divisor);
     FIELD(hp->logit_cap);
+    if (hp->embedding_normed)
+        add_flag(d, true);
     add_flag(d, hp->head_bias);
     add_flag(d, hp->tied_embeddings);
     FIELD(hp->embedding_width);

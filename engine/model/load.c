@@ -319,7 +319,10 @@ void load_vectors(const struct binding *b, uint8_t *arena)
         float *out = (float *)(arena + v->to);
         int64_t each = v->step == 1 ? v->count : 1;
 
-        if (v->turned) {
+        if (!v->tensor) {
+            for (int64_t k = 0; k < v->count; k++)
+                out[k] = v->fill;
+        } else if (v->turned) {
             turn(v, out);
             reform(v->form, out, v->count);
         } else if (v->tensor->packed) {

@@ -14,7 +14,9 @@ static const char *const activations[ACTIVATIONS][4] = {
     [ACTIVATION_RELU2] = {"relu2"},
     [ACTIVATION_RELU] = {"relu"},
     [ACTIVATION_GELU_PLAIN] = {"gelu_new", "gelu_pytorch_tanh"},
-    [ACTIVATION_CLAMPED_SILU] = {"silu", "swish"},
+    [ACTIVATION_REGLU] = {"relu"},
+    [ACTIVATION_CLAMPED_SILU] = {"silu"},
+    [ACTIVATION_BOUNDED_SILU] = {"silu", "swish"},
 };
 
 static void check_activation(const struct hparams *hp, struct describer *d)

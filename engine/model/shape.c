@@ -29,10 +29,12 @@ static const char *const activations[ACTIVATIONS] = {
     [ACTIVATION_SILU] = "SwiGLU",
     [ACTIVATION_GELU] = "gated GELU",
     [ACTIVATION_CLAMPED_SWIGLU] = "clamped SwiGLU",
-    [ACTIVATION_CLAMPED_SILU] = "clamped SiLU",
+    [ACTIVATION_BOUNDED_SILU] = "bounded SiLU",
     [ACTIVATION_RELU2] = "squared ReLU",
     [ACTIVATION_RELU] = "ReLU",
     [ACTIVATION_GELU_PLAIN] = "GELU",
+    [ACTIVATION_REGLU] = "ReGLU",
+    [ACTIVATION_CLAMPED_SILU] = "clamped SiLU",
 };
 
 static const char *const routers[ROUTER_KINDS] = {

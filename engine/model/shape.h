@@ -42,15 +42,18 @@ struct mixer_shape {
     enum rope_pairing rope;
     bool second_rope; /* uses the table of hparams.second_rope instead of the common one */
     int window;       /* keys a query sees, itself included; 0: all */
+    bool chunked;     /* only those of its own stretch of `window` positions (Llama 4) */
     float scale;      /* of scores; 0: 1/sqrt(key_dim) */
-    /* queries at position p are multiplied by 1 + growth * ln(1 + floor(p / period)); growth 0: by
-     * 1 (Llama 4's and Ministral 3's attention temperature) */
+    /* queries at position p are multiplied by 1 + growth * ln(1 + floor((p + ahead) / period));
+     * growth 0: by 1 (Llama 4's and Ministral 3's attention temperature; ahead is 1 in Llama 4) */
     float scale_growth;
-    int scale_period;
+    int scale_period, scale_ahead;
     bool bias; /* of q, k and v */
     enum qk_norm qk_norm;
     bool qk_norm_turned; /* QK_NORM_HEAD: behind the rotation, not before it (Hunyuan) */
-    bool sinks;          /* a learned score per head that only enters the softmax's sum */
+    /* QK_NORM_HEAD: each weight of q's norm where the file has none, k's are 1; 0: it has */
+    float q_norm_unsaid;
+    bool sinks; /* a learned score per head that only enters the softmax's sum */
     /* the output times sigmoid of a gate, or softplus of it; MLA: sigmoid of one a head, always */
     bool gated, gate_softplus;
     enum gate_form gate;
@@ -93,7 +96,9 @@ enum activation {
     ACTIVATION_RELU2,          /* relu(x)^2, without a gate */
     ACTIVATION_RELU,           /* without a gate */
     ACTIVATION_GELU_PLAIN,     /* tanh form, without a gate */
-    ACTIVATION_CLAMPED_SILU,   /* Step 3.5: min(silu(gate), limit) * clamp(up, -limit, limit) */
+    ACTIVATION_REGLU,          /* relu(gate) * up */
+    ACTIVATION_CLAMPED_SILU,   /* silu(gate, clamped from above) * up, clamped; ffn_shape.limit */
+    ACTIVATION_BOUNDED_SILU,   /* Step 3.5: min(silu(gate), limit) * clamp(up, -limit, limit) */
     ACTIVATIONS
 };
 
@@ -101,7 +106,7 @@ enum activation {
 static inline bool activation_gated(enum activation a)
 {
     return a == ACTIVATION_SILU || a == ACTIVATION_GELU || a == ACTIVATION_CLAMPED_SWIGLU ||
-           a == ACTIVATION_CLAMPED_SILU;
+           a == ACTIVATION_REGLU || a == ACTIVATION_CLAMPED_SILU || a == ACTIVATION_BOUNDED_SILU;
 }
 
 /* How experts and weights follow from scores (numerics.h, rule 10). */
@@ -116,6 +121,10 @@ struct router_shape {
     enum router_kind kind;
     float jitter; /* SparseMixer */
     bool normalised;
+    /* scores are of the stream before the mixer, without a norm: a layer's experts are known before
+     * its mixer (SmallThinker, arXiv:2507.20984) */
+    bool early;
+    bool on_input;           /* routed experts' inputs are weighted, not their outputs (Llama 4) */
     float factor;            /* weights times this; 0: 1 */
     float floor;             /* added to the sum that the weights are divided by */
     bool choice_bias;        /* added to the scores, only for the choice */
@@ -148,7 +157,7 @@ enum norm_kind {
 
 struct norms_shape {
     enum norm_kind kind;
-    float eps;
+    float eps, eps_after; /* eps_after: of norms after an operator; 0: eps */
     /* the operator; both: its output is normed as well (sandwich, Gemma); only after: the sum is,
      * and there is none before the head (OPT-350m); outputs: with after and without before, only
      * the operator's output is normed (OLMo 2) */
@@ -159,6 +168,15 @@ struct norms_shape {
 static inline bool norms_sum(const struct norms_shape *s)
 {
     return s->after && !s->before && !s->outputs;
+}
+
+/* The norms after the operators. */
+static inline struct norms_shape norms_behind(const struct norms_shape *s)
+{
+    struct norms_shape behind = *s;
+
+    behind.eps = s->eps_after != 0.0f ? s->eps_after : s->eps;
+    return behind;
 }
 
 struct layer_shape {
@@ -174,6 +192,12 @@ struct layer_shape {
      * have as many; 0: none */
     int inputs;
 };
+
+/* Whether the stream before the mixer is seen after it. */
+static inline bool shape_keeps_stream(const struct layer_shape *s)
+{
+    return s->parallel || s->ffn.router.early;
+}
 
 /* Weight of a shared expert without a gate. */
 static inline float shape_shared_factor(const struct ffn_shape *s)
@@ -191,6 +215,12 @@ static inline float shape_limit(const struct ffn_shape *s, int expert)
 static inline bool shape_one_limit(const struct ffn_shape *s)
 {
     return !s->experts || !s->shared || shape_limit(s, 0) == shape_limit(s, s->experts);
+}
+
+/* What the i-th of a token's experts is weighted with behind it. */
+static inline float shape_output_weight(const struct ffn_shape *s, int i, float weight)
+{
+    return s->router.on_input && i < s->used ? 1.0f : weight;
 }
 
 /* Heads and width of a recurrence's input and output: keys, or B and C. */
@@ -263,7 +293,16 @@ static inline float shape_score_scale_at(const struct mixer_shape *s, int pos)
     return s->scale_growth == 0.0f
                ? scale
                : (float)((double)scale *
-                         (1.0 + (double)s->scale_growth * log(1.0 + pos / s->scale_period)));
+                         (1.0 + (double)s->scale_growth *
+                                    log(1.0 + (pos + s->scale_ahead) / s->scale_period)));
+}
+
+/* The first key that a query at this position sees. */
+static inline int shape_first_key(const struct mixer_shape *s, int pos)
+{
+    return s->chunked                          ? pos - pos % s->window
+           : s->window > 0 && pos >= s->window ? pos - s->window + 1
+                                               : 0;
 }
 
 /* Values of a projected query head: followed by its gate if that is within q's projection. */

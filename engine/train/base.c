@@ -41,6 +41,7 @@ static const char *missing(const struct layer_shape *s)
 
     return m->kind != MIXER_ATTENTION ? "its mixer"
            : m->sinks || m->gated     ? "its attention's sinks or gates"
+           : m->chunked               ? "its chunks of attention"
            : m->qk_norm_turned        ? "the place of its heads' norms"
            : m->scale_growth != 0.0f  ? "how its scores grow"
            : m->values_are_keys || m->value_norm || m->value_factor != 0.0f
@@ -49,9 +50,11 @@ static const char *missing(const struct layer_shape *s)
            : f->kind != FFN_ROUTED && f->kind != FFN_DENSE  ? "its feed-forward"
            : f->activation != ACTIVATION_SILU && f->activation != ACTIVATION_GELU_PLAIN
                ? "its activation"
-           : f->experts && r->kind == ROUTER_SIGMOID                             ? "its router"
-           : f->experts && (r->choice_bias || r->expert_scales || r->groups > 1) ? "its router"
-           : !s->norms.before || s->norms.after                                  ? "its norms"
+           : f->experts && r->kind == ROUTER_SIGMOID ? "its router"
+           : f->experts &&
+                   (r->choice_bias || r->expert_scales || r->groups > 1 || r->early || r->on_input)
+               ? "its router"
+           : !s->norms.before || s->norms.after          ? "its norms"
            : s->parallel || s->ffn.shared_factor != 0.0f ? "its parallel operators"
            : s->scaled                                   ? "its scale"
                                                          : NULL;
@@ -71,9 +74,11 @@ static int check_layers(const struct model *m, struct error *e)
     if (hp->streams || hp->laurel)
         return error_set(e, ERR_MODEL,
                          "the streams of this model have no backward pass: not trained");
-    if (hp->logit_cap != 0.0f || hp->embedding_width)
+    if (hp->logit_cap != 0.0f || hp->embedding_width || hp->embedding_normed)
         return error_set(e, ERR_MODEL, "%s of this model has no backward pass: not trained",
-                         hp->logit_cap != 0.0f ? "the cap of logits" : "the projected embedding");
+                         hp->logit_cap != 0.0f  ? "the cap of logits"
+                         : hp->embedding_normed ? "the normed embedding"
+                                                : "the projected embedding");
     return 0;
 }
 

@@ -37,7 +37,7 @@ typedef float act_t;
 
 /* Whether `act` is activation i; whether it has a gate (enum activation, activation_gated). */
 #define ACT(i) ((ACTS >> (i)&1) && (ACTS == 1 << (i) || act == (i)))
-#define GATED_ACTS 71
+#define GATED_ACTS 0x1c7
 #define ACT_GATED (!(ACTS & ~GATED_ACTS) || ((ACTS & GATED_ACTS) && (GATED_ACTS >> act & 1)))
 
 #define NUM_FUNCTIONS(F, I, U, N)                                                   \
@@ -105,6 +105,12 @@ typedef float act_t;
     }                                                                               \
     static inline F num_clamped_silu##N(F gate, F up, F limit)                      \
     {                                                                               \
+        F g = select(limit, gate, gate < limit), u = select(limit, up, up < limit); \
+        u = select(-limit, u, u > -limit);                                          \
+        return num_silu##N(g) * u;                                                  \
+    }                                                                               \
+    static inline F num_bounded_silu##N(F gate, F up, F limit)                      \
+    {                                                                               \
         F g = num_silu##N(gate), u = select(limit, up, up < limit);                 \
         g = select(limit, g, g < limit);                                            \
         u = select(-limit, u, u > -limit);                                          \
@@ -124,7 +130,11 @@ typedef float act_t;
         if (ACT(4))                                                                 \
             return num_relu##N(up);                                                 \
         if (ACT(6))                                                                 \
+            return num_relu##N(gate) * up;                                          \
+        if (ACT(7))                                                                 \
             return num_clamped_silu##N(gate, up, (F)(limit));                       \
+        if (ACT(8))                                                                 \
+            return num_bounded_silu##N(gate, up, (F)(limit));                       \
         return num_gelu##N(up);                                                     \
     }
 

@@ -115,6 +115,15 @@ CONFIGS = {
                      layer_types=["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
                      rope_parameters={"sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
                                       "full_attention": {"rope_type": "proportional", "rope_theta": 5000.0, "partial_rotary_factor": 0.25}}),
+    "llama4": dict({k: v for k, v in TINY.items() if k != "vocab_size"}, model_type="llama4_text", num_hidden_layers=4, num_key_value_heads=2, intermediate_size=8, intermediate_size_mlp=16, num_local_experts=3, vocab_size=40,
+                   num_experts_per_tok=2, interleave_moe_layer_step=2, attention_chunk_size=7, floor_scale=5, attn_scale=0.3, rms_norm_eps=1e-5,
+                   rope_parameters={"rope_type": "default", "rope_theta": 5000.0}),
+    "muse_glimmer": dict(model_type="muse_glimmer", text_config=dict({k: v for k, v in TINY.items() if k != "vocab_size"}, model_type="muse_glimmer_text",
+                         vocab_size=40, num_hidden_layers=4, num_key_value_heads=2, sliding_window=6, rms_norm_eps=1e-5, post_norm_eps=1e-8, qk_scale_factor=1.7,
+                         output_multiplier=0.5, final_logit_softcapping=8.0, hidden_activation="silu", intermediate_size=8,
+                         rope_parameters={"rope_type": "default", "rope_theta": 5000.0}),
+                         vision_config=dict(model_type="muse_glimmer_vision", hidden_size=16, num_attention_heads=2, num_hidden_layers=1, intermediate_size=16),
+                         out_hidden_size=64, projector_hidden_size=16, image_token_id=1000, video_token_id=1001),
     "gemma3n": dict(TINY, model_type="gemma3n_text", num_hidden_layers=4, num_attention_heads=2, sliding_window=6, hidden_size_per_layer_input=4, intermediate_size=12,
                     vocab_size_per_layer_input=48, num_kv_shared_layers=2, altup_num_inputs=3, laurel_rank=4, tie_word_embeddings=True, rms_norm_eps=1e-6,
                     final_logit_softcapping=8.0, hidden_activation="gelu_pytorch_tanh", activation_sparsity_pattern=[0.8, 0.0, 0.5, 0.3],
@@ -219,7 +228,7 @@ def save(model, config, to):
     for extra in ("generation_config.json",):
         (to / extra).unlink(missing_ok=True)
     weights = load_file(to / "model.safetensors")
-    save_file({k: v.bfloat16() if v.is_floating_point() else v for k, v in weights.items()}, to / "model.safetensors",
+    save_file({k: v.bfloat16() if v.is_floating_point() else v for k, v in weights.items() if "vision" not in k}, to / "model.safetensors",
               metadata={"format": "pt"})
     (to / "config.json").write_text(json.dumps(dict(config, architectures=["Step3p5ForCausalLM" if config["model_type"] == "step3p5" else type(model).__name__], torch_dtype="bfloat16"), indent=1) + "\n")
 
@@ -249,7 +258,8 @@ def make(name, to, tokens, first, **changes):
         elif config.get("num_nextn_predict_layers"):
             add_further(to, config, seed)
         model = make_goldens.load(to)
-        ids = torch.randint(5, config["vocab_size"], (tokens,), generator=torch.Generator().manual_seed(seed))
+        text = config.get("text_config", config)
+        ids = torch.randint(5, min(text["vocab_size"], config.get("image_token_id", text["vocab_size"])), (tokens,), generator=torch.Generator().manual_seed(seed))
         out, gap = make_goldens.numbers(model, ids, 12)
         if gap < 0.01 or len(set(out["greedy"].tolist())) < 4:
             continue

@@ -89,7 +89,8 @@ IN_OUT_FAMILIES = ("gpt2", "gpt_oss", "qwen3_vl_moe")
 EXACT = dict(dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")
 # classes that AutoModelForCausalLM does not find
 BY_NAME = {"qwen3_vl_moe": transformers.Qwen3VLMoeForConditionalGeneration, "mistral4": transformers.Mistral4ForCausalLM,
-           "step3p7": transformers.Step3p7ForConditionalGeneration}
+           "step3p7": transformers.Step3p7ForConditionalGeneration,
+           "muse_glimmer": transformers.MuseGlimmerForConditionalGeneration}
 NAMES = ("norm", "ln_f", "embedding_norm", "norm_f", "final_layernorm")
 
 
@@ -339,7 +340,9 @@ class Watch:
             kind, layer = type(part).__name__, re.search(r"layers\.(\d+)\.", name)
             if layer and re.search(r"Top[kK]Router$|TextRouter$|ChoiceRouter$|MoEV1Gate$", kind):
                 self.hooks.append(part.register_forward_pre_hook(self.router(int(layer[1]), part)))
-            elif layer and kind.endswith("Experts"):
+            elif layer and kind == "Llama4Router":
+                self.hooks.append(part.register_forward_hook(self.weighted(int(layer[1]))))
+            elif layer and kind.endswith("Experts") and not kind.startswith("Llama4"):
                 self.hooks.append(part.register_forward_pre_hook(self.chosen(int(layer[1])), with_kwargs=True))
             elif re.search(r"(^|\.)(layers|h)\.\d+$", name) and "vis" not in name:
                 self.hooks.append(part.register_forward_pre_hook(self.before, with_kwargs=True))
@@ -366,6 +369,13 @@ class Watch:
                 self.logits[layer] = (part.gate if hasattr(part, "gate") else part.wg)(x).detach()
                 return
             self.logits[layer] = torch.nn.functional.linear(x.to(part.weight.dtype), part.weight, getattr(part, "bias", None)).detach()
+        return hook
+
+    def weighted(self, layer):
+        def hook(part, _, out):  # weights of all experts, 0 of those that are not chosen; scores
+            self.logits[layer] = out[1].detach()
+            chosen = out[1].topk(part.top_k, dim=-1).indices
+            self.experts[layer] = chosen, out[0].gather(-1, chosen).detach()
         return hook
 
     def chosen(self, layer):

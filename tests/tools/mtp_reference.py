@@ -124,8 +124,8 @@ def rotate(x, inv, factor, pairs):
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def attend(q, k, v, scale, window=0, sinks=None):
-    """(T, heads, dims); fewer heads of k and v are shared. window: keys that a query sees; 0: all. sinks: scores of heads without a value."""
+def attend_masked(q, k, v, scale, window=0, sinks=None):
+    """(T, heads, dims); fewer heads of k and v are shared. window: keys a query sees, itself included; 0: all. sinks: scores without a value."""
     k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = np.einsum("ihd,jhd->hij", q, k) * scale
     scores += np.triu(np.full(scores.shape[1:], -np.inf), 1)
@@ -135,6 +135,10 @@ def attend(q, k, v, scale, window=0, sinks=None):
         scores = np.concatenate([scores, np.broadcast_to(sinks[:, None, None], scores.shape[:2] + (1,))], -1)
         return np.einsum("hij,jhd->ihd", softmax(scores)[..., :-1], v).reshape(len(q), -1)
     return np.einsum("hij,jhd->ihd", softmax(scores), v).reshape(len(q), -1)
+
+
+def attend(q, k, v, scale):
+    return attend_masked(q, k, v, scale, 0)
 
 
 class Block:
@@ -212,7 +216,7 @@ class Block:
         q, k, v = (self.mat(x, "self_attn.%s_proj" % p).reshape(t, -1, dim) for p in "qkv")
         q, k = self.norm(q, self.at + "self_attn.q_norm"), self.norm(k, self.at + "self_attn.k_norm")
         q, k = (np.concatenate([rotate(y[..., :turned], inv, 1.0, False), y[..., turned:]], -1) for y in (q, k))
-        out = attend(q, k, v, dim ** -0.5, c["sliding_window"]).reshape(t, -1, dim) * sigmoid(self.mat(x, "self_attn.g_proj"))[..., None]
+        out = attend_masked(q, k, v, dim ** -0.5, c["sliding_window"]).reshape(t, -1, dim) * sigmoid(self.mat(x, "self_attn.g_proj"))[..., None]
         return self.mat(out.reshape(t, -1), "self_attn.o_proj")
 
     def sinking(self, x):
@@ -224,7 +228,7 @@ class Block:
         q, k = (self.mat(x, "self_attn.%s_proj" % p).reshape(t, -1, dim) for p in "qk")
         v = self.mat(x, "self_attn.v_proj").reshape(t, -1, value) * c["attention_value_scale"]
         q, k = (np.concatenate([rotate(y[..., :turned], inv, 1.0, False), y[..., turned:]], -1) for y in (q, k))
-        out = attend(q, k, v, dim ** -0.5, c["sliding_window"], self.w[self.at + "self_attn.attention_sink_bias"])
+        out = attend_masked(q, k, v, dim ** -0.5, c["sliding_window"], self.w[self.at + "self_attn.attention_sink_bias"])
         return self.mat(out, "self_attn.o_proj")
 
     def expert(self, x, name):

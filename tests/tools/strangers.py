@@ -23,6 +23,7 @@ import make_fresh
 GONE = "GONE"
 GEMMA = make_fresh.CONFIGS["gemma4_e"]["rope_parameters"]
 MISTRAL = make_fresh.CONFIGS["mistral4"]["rope_parameters"]
+MUSE = make_fresh.CONFIGS["muse_glimmer"]["text_config"]
 MORE = dict(hidden_size=48, num_hidden_layers=4)
 COMMON = {  # of any family of experts
     "one_expert": dict(num_experts=1, num_experts_per_tok=1),
@@ -283,6 +284,46 @@ STRANGERS |= {
                                                 "sliding_attention"]),
         "silu": dict(hidden_activation="silu"),
     },
+    "llama4": {
+        "tied": dict(tie_word_embeddings=True),
+        "biases": dict(attention_bias=True),
+        "no_norms": dict(use_qk_norm=False),
+        "no_growth": dict(attn_temperature_tuning=False),
+        "top_1": dict(num_experts_per_tok=1),
+        "one_expert": dict(num_local_experts=1, num_experts_per_tok=1),
+        "all_experts": dict(num_experts_per_tok=3),
+        "all_layers_routed": dict(interleave_moe_layer_step=1),
+        "listed_layers": dict(moe_layers=[0, 3]),
+        "no_experts": dict(moe_layers=[]),
+        "every_second_not_rotated": dict(no_rope_layer_interval=2),
+        "listed_rotations": dict(no_rope_layers=[0, 1, 1, 0]),
+        "listed_types": dict(layer_types=["full_attention", "chunked_attention", "chunked_attention", "chunked_attention"]),
+        "no_chunks": dict(attention_chunk_size=None),
+        "wide_heads": dict(head_dim=24),
+        "odd_width": dict(intermediate_size=12, intermediate_size_mlp=20),
+        "one_kv": dict(num_key_value_heads=1),
+        "llama3": dict(rope_parameters=LLAMA3),
+        "yarn": dict(rope_parameters=YARN),
+        "gelu": dict(hidden_act="gelu"),
+        "eps": dict(rms_norm_eps=1e-3),
+    },
+    "muse_glimmer": {name: dict(text_config=dict(MUSE, **changes)) for name, changes in dict(
+        tied=dict(tie_word_embeddings=True),
+        biases=dict(attention_bias=True),
+        no_cap=dict(final_logit_softcapping=0.0),
+        large_eps=dict(post_norm_eps=1e-2),
+        five_layers=dict(num_hidden_layers=5),
+        listed_types=dict(layer_types=["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"]),
+        listed_rotations=dict(layer_rope_theta=[0, 0, 5000.0, 5000.0]),
+        no_window=dict(sliding_window=None, layer_types=["full_attention"] * 4),
+        wide_heads=dict(head_dim=24),
+        odd_width=dict(intermediate_size=20),
+        one_kv=dict(num_key_value_heads=1),
+        llama3=dict(rope_parameters=LLAMA3),
+        yarn=dict(rope_parameters=YARN),
+        partial=dict(rope_parameters=dict(ROPE, partial_rotary_factor=0.5)),
+        gelu=dict(hidden_activation="gelu"),
+    ).items()},
     "mistral4": {
         "queries_without_a_latent_row": dict(q_lora_rank=None),
         "tied": dict(tie_word_embeddings=True),

@@ -35,10 +35,9 @@ static const char *ffn_lacks(const struct ffn_shape *s, bool microsoft)
 {
     if (s->kind != FFN_ROUTED && s->kind != FFN_DENSE)
         return shape_ffn_word(s->kind);
-    if (s->activation == ACTIVATION_CLAMPED_SWIGLU)
-        return "clamped SwiGLU";
-    if (s->activation == ACTIVATION_CLAMPED_SILU)
-        return "clamped SiLU";
+    if (s->activation == ACTIVATION_CLAMPED_SWIGLU || s->activation == ACTIVATION_CLAMPED_SILU ||
+        s->activation == ACTIVATION_BOUNDED_SILU)
+        return shape_activation_word(s->activation);
     if (!s->experts)
         return NULL;
     if (s->bias)
@@ -47,6 +46,8 @@ static const char *ffn_lacks(const struct ffn_shape *s, bool microsoft)
         return "groups of experts";
     if (s->router.expert_scales)
         return "scales of experts";
+    if (s->router.early || s->router.on_input)
+        return s->router.early ? "a router before the mixer" : "weighted inputs of experts";
     return microsoft && s->activation != ACTIVATION_SILU
                ? "an activation that com.microsoft.MoE has not"
                : NULL;
@@ -55,17 +56,20 @@ static const char *ffn_lacks(const struct ffn_shape *s, bool microsoft)
 static const char *layer_lacks(const struct layer_shape *s)
 {
     return s->parallel                    ? "operators beside each other"
+           : s->mixer.chunked             ? "chunks of attention"
+           : s->norms.eps_after != 0.0f   ? "an epsilon of norms after operators"
            : s->ffn.shared_factor != 0.0f ? "a factor of the shared expert"
                                           : NULL;
 }
 
 static const char *model_lacks(const struct hparams *hp)
 {
-    return hp->original_context  ? "longrope (tables chosen by the length)"
-           : hp->embedding_width ? "embeddings of another width than the layers"
-           : hp->streams         ? "several residual streams"
-           : !hp->context_max    ? "no known context"
-                                 : NULL;
+    return hp->original_context   ? "longrope (tables chosen by the length)"
+           : hp->embedding_width  ? "embeddings of another width than the layers"
+           : hp->embedding_normed ? "normed embeddings"
+           : hp->streams          ? "several residual streams"
+           : !hp->context_max     ? "no known context"
+                                  : NULL;
 }
 
 int network_possible(const struct hparams *hp, bool microsoft, struct error *e)

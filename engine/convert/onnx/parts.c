@@ -86,6 +86,7 @@ const char *network_activate(struct network *n, enum activation a, const char *g
     case ACTIVATION_GELU: return ONNX(g, "Mul", gelu(g, gate), up);
     case ACTIVATION_GELU_PLAIN: return gelu(g, up);
     case ACTIVATION_RELU: return ONNX(g, "Relu", up);
+    case ACTIVATION_REGLU: return ONNX(g, "Mul", ONNX(g, "Relu", gate), up);
     case ACTIVATION_RELU2:
         positive = ONNX(g, "Relu", up);
         return ONNX(g, "Mul", positive, positive);

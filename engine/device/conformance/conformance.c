@@ -333,7 +333,7 @@ static int test_experts_of(struct suite *s, enum conformance_job kind, int rows,
     int groups = make_groups(s, rows, step, rest);
     size_t n = row_count(s, rows) * (size_t)s->hp->n_experts_used;
     struct experts_job job = {s->layer, rows,    s->h,   groups, s->groups,
-                              s->row,   s->slot, s->got, NULL},
+                              s->row,   s->slot, s->got, NULL,   s->weights},
                        want = job;
     struct error e = {0};
     char what[64];
@@ -342,6 +342,7 @@ static int test_experts_of(struct suite *s, enum conformance_job kind, int rows,
         return 0;
     want.out = s->want;
     fill(s, s->h, normed_count(s, rows));
+    fill(s, s->weights, (size_t)(rows * s->hp->n_experts_used));
     fill(s, s->got, n); /* outputs of other devices must stay */
     memcpy(s->want, s->got, n * sizeof *s->got);
     if (expected_experts(&s->expected, &want) < 0)

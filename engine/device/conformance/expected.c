@@ -226,11 +226,13 @@ static int attend_heads(struct expected *x, const struct attention_job *j, int r
     const struct mixer_shape *s = &shape_of(x, j->layer)->mixer;
     const float *sinks = x->config->model->layers[j->layer].sinks;
     int dim = s->key_dim, group = s->heads / s->kv_heads;
+    int pos = j->pos + row;
     const float *q = x->queries + (size_t)row * (size_t)(s->heads * dim);
 
     for (int h = 0; h < s->heads; h++)
         if (reference_attend(&x->cache[j->layer], q + h * dim, h / group, dim, j->pos + row,
-                             s->window, sinks ? sinks[h] : -INFINITY, x->heads + h * dim) < 0)
+                             s->window ? pos - shape_first_key(s, pos) + 1 : 0,
+                             sinks ? sinks[h] : -INFINITY, x->heads + h * dim) < 0)
             return ERR_MEMORY;
     for (int i = 0; i < s->heads * dim && s->gated; i++) {
         float gate = x->gates[row * s->heads * dim + (s->gate == GATE_HEADS ? i / dim : i)];
@@ -255,6 +257,7 @@ int expected_attention(struct expected *x, const struct attention_job *j)
         if ((latent ? project_latent(x, j, r) : project(x, j, r)) < 0)
             return ERR_MEMORY;
     for (int r = 0; r < j->rows; r++) {
+        struct norms_shape behind = norms_behind(&shape_of(x, j->layer)->norms);
         float *y = j->y + (size_t)r * (size_t)hp->hidden;
 
         if ((latent ? attend_latent(x, j, r) : attend_heads(x, j, r)) < 0 ||
@@ -265,8 +268,8 @@ int expected_attention(struct expected *x, const struct attention_job *j)
         for (int i = 0; i < hp->hidden && becomes(x, j->layer); i++)
             y[i] = j->x[(size_t)r * (size_t)hp->hidden + (size_t)i] + y[i];
         if (shape_of(x, j->layer)->norms.after)
-            reference_norm(y, &shape_of(x, j->layer)->norms,
-                           &x->config->model->layers[j->layer].attention_after, hp->hidden, y);
+            reference_norm(y, &behind, &x->config->model->layers[j->layer].attention_after,
+                           hp->hidden, y);
     }
     return 0;
 }
@@ -283,9 +286,13 @@ int expected_route(struct expected *x, const struct route_job *j)
         const float *row = j->x + (size_t)r * n;
         float *h = j->h + (size_t)r * n;
 
+        const float *before = (j->before ? j->before : j->x) + (size_t)r * n;
+        bool early = shape_of(x, j->layer)->ffn.router.early;
+
         reference_norm(row, norms, apart ? &w->router_norm : &w->expert_norm, hp->hidden, h);
-        reference_route(x->config->model, j->layer, h, j->scores + r * hp->n_experts,
-                        j->experts + r * hp->n_experts_used, j->weights + r * hp->n_experts_used);
+        reference_route(x->config->model, j->layer, early ? before : h,
+                        j->scores + r * hp->n_experts, j->experts + r * hp->n_experts_used,
+                        j->weights + r * hp->n_experts_used);
         if (!apart)
             continue;
         reference_norm(row, norms, &w->routed_norm, hp->hidden, h);
@@ -308,8 +315,11 @@ int expected_experts(struct expected *x, const struct experts_job *j)
 
         for (int i = j->groups[g].first; i < j->groups[g].first + j->groups[g].count; i++) {
             const float *h = j->h + (size_t)(j->row[i] + behind) * n;
+            float by = s->ffn.router.on_input && j->weights && j->slot[i] < s->ffn.used
+                           ? j->weights[j->row[i] * hp->n_experts_used + j->slot[i]]
+                           : 1.0f;
 
-            if (reference_gate_up(&s->ffn, j->groups[g].expert, w, h, x->mid) < 0 ||
+            if (reference_gate_up(&s->ffn, j->groups[g].expert, w, h, by, x->mid) < 0 ||
                 reference_multiply(&w->down, x->mid,
                                    j->out + (size_t)(j->slot[i] * j->rows + j->row[i]) * n) < 0)
                 return ERR_MEMORY;
@@ -323,6 +333,7 @@ static void combine_normed(struct expected *x, const struct combine_job *j, cons
                            const float *weights, float *row)
 {
     const struct layer_shape *s = shape_of(x, j->layer);
+    const struct norms_shape behind = norms_behind(&s->norms);
     const struct layer_weights *w = &x->config->model->layers[j->layer];
     int n = x->config->model->hp.hidden, apart = shape_normed_rows(s) > 1;
     size_t step = (size_t)j->rows * (size_t)n;
@@ -330,17 +341,17 @@ static void combine_normed(struct expected *x, const struct combine_job *j, cons
     memset(x->h, 0, (size_t)n * sizeof *x->h);
     reference_combine(out, step, weights, shape_used(s) - apart, n, x->h);
     if (apart) {
-        reference_norm(x->h, &s->norms, &w->routed_after, n, x->h);
-        reference_norm(out + (size_t)s->ffn.used * step, &s->norms, &w->shared_after, n, x->dense);
+        reference_norm(x->h, &behind, &w->routed_after, n, x->h);
+        reference_norm(out + (size_t)s->ffn.used * step, &behind, &w->shared_after, n, x->dense);
     }
     for (int i = 0; i < n && apart; i++)
         x->h[i] = x->h[i] + x->dense[i];
     if (!becomes(x, j->layer))
-        reference_norm(x->h, &s->norms, &w->expert_after, n, x->h);
+        reference_norm(x->h, &behind, &w->expert_after, n, x->h);
     for (int i = 0; i < n; i++)
         row[i] = row[i] + x->h[i];
     if (becomes(x, j->layer))
-        reference_norm(row, &s->norms, &w->expert_after, n, row);
+        reference_norm(row, &behind, &w->expert_after, n, row);
 }
 
 void expected_combine(struct expected *x, const struct combine_job *j)
@@ -354,9 +365,9 @@ void expected_combine(struct expected *x, const struct combine_job *j)
         float weights[REFERENCE_USED];
 
         for (int i = 0; i < used; i++)
-            weights[i] = hp->residual_scale != 0.0f
-                             ? j->weights[r * hp->n_experts_used + i] * hp->residual_scale
-                             : j->weights[r * hp->n_experts_used + i];
+            weights[i] = shape_output_weight(&shape_of(x, j->layer)->ffn, i,
+                                             j->weights[r * hp->n_experts_used + i]) *
+                         hparams_residual(hp);
         if (shape_of(x, j->layer)->norms.after)
             combine_normed(x, j, j->out + (size_t)r * n, weights, j->x + (size_t)r * n);
         else
@@ -384,19 +395,21 @@ int expected_head(struct expected *x, const struct head_job *j)
     return 0;
 }
 
-/* One layer, its working memory: y (rows, hidden), h (2, rows, hidden), out (used, rows, hidden),
- * scores (rows, n_experts). */
+/* One layer, its working memory: y, before (rows, hidden), h (2, rows, hidden), out (used, rows,
+ * hidden), scores (rows, n_experts). */
 static int one_layer(struct expected *x, const struct layers_job *j, int layer, float *y, int *row)
 {
     const struct hparams *hp = &x->config->model->hp;
     int used = hp->n_experts_used, n = j->rows * used, *slot = row + n, at = (layer - j->first) * n;
     size_t count = (size_t)j->rows * (size_t)hp->hidden;
-    float *h = y + count, *out = h + 2 * count, *scores = out + (size_t)used * count;
+    float *before = y + count, *h = before + count, *out = h + 2 * count,
+          *scores = out + (size_t)used * count;
     struct attention_job attention = {
         .layer = layer, .rows = j->rows, .pos = j->pos, .x = j->x, .y = y};
     struct route_job route = {.layer = layer,
                               .rows = j->rows,
                               .x = j->x,
+                              .before = before,
                               .h = h,
                               .scores = scores,
                               .experts = j->experts + at,
@@ -405,6 +418,8 @@ static int one_layer(struct expected *x, const struct layers_job *j, int layer, 
 
     if (expected_attention(x, &attention) < 0)
         return ERR_MEMORY;
+    if (shape_keeps_stream(shape_of(x, layer)))
+        memcpy(before, j->x, count * sizeof *before);
     if (shape_of(x, layer)->parallel)
         expected_route(x, &route);
     for (size_t i = 0; i < count; i++)
@@ -413,7 +428,7 @@ static int one_layer(struct expected *x, const struct layers_job *j, int layer, 
         expected_route(x, &route);
     for (int i = 0; i < n; i++) {
         struct expert_group g = {route.experts[i], i, 1};
-        struct experts_job one = {layer, j->rows, h, 1, &g, row, slot, out, NULL};
+        struct experts_job one = {layer, j->rows, h, 1, &g, row, slot, out, NULL, route.weights};
 
         row[i] = i / used;
         slot[i] = i % used;
@@ -430,7 +445,7 @@ int expected_layers(struct expected *x, const struct layers_job *j)
 {
     const struct hparams *hp = &x->config->model->hp;
     size_t rows = (size_t)j->rows, used = (size_t)hp->n_experts_used, hidden = (size_t)hp->hidden;
-    float *y = mem_alloc(rows * (hidden * (3 + used) + (size_t)hp->n_experts), sizeof *y);
+    float *y = mem_alloc(rows * (hidden * (4 + used) + (size_t)hp->n_experts), sizeof *y);
     int *row = mem_alloc(2 * rows * used, sizeof *row), rc = y && row ? 0 : ERR_MEMORY;
 
     for (int l = j->first; l < j->last && rc == 0; l++)

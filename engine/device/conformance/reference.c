@@ -111,7 +111,7 @@ int reference_multiply(const struct matrix *m, const float *x, float *y)
 }
 
 int reference_gate_up(const struct ffn_shape *s, int expert, const struct expert_weights *w,
-                      const float *x, float *mid)
+                      const float *x, float by, float *mid)
 {
     float *up = mem_alloc((size_t)w->up.rows, sizeof *up);
     int rc = !up ? ERR_MEMORY : w->gate.bytes ? reference_multiply(&w->gate, x, mid) : 0;
@@ -119,7 +119,7 @@ int reference_gate_up(const struct ffn_shape *s, int expert, const struct expert
     if (rc == 0)
         rc = reference_multiply(&w->up, x, up);
     for (int i = 0; i < w->up.rows && rc == 0; i++)
-        mid[i] = num_activate(s->activation, mid[i], up[i], shape_limit(s, expert));
+        mid[i] = num_activate(s->activation, mid[i] * by, up[i] * by, shape_limit(s, expert));
     mem_free(up);
     return rc;
 }

@@ -23,9 +23,10 @@ void reference_combine(const float *out, size_t slot_stride, const float *weight
                        float *x);
 /* Rules 2 and 11 (exact): y (m->rows) = m times one row, bias included. ERR_MEMORY. */
 int reference_multiply(const struct matrix *m, const float *x, float *y);
-/* Rule 8 without its last product: mid (rows of gate and up) from one row. ERR_MEMORY. */
+/* Rule 8 without its last product: mid (rows of gate and up) from one row, whose products are
+ * multiplied with `by` (router_shape.on_input). ERR_MEMORY. */
 int reference_gate_up(const struct ffn_shape *s, int expert, const struct expert_weights *w,
-                      const float *x, float *mid);
+                      const float *x, float by, float *mid);
 /* Rules 3 and 10 for one normed row: scores (routed experts), then experts and weights
  * (n_experts_used): the chosen ones, the shared one, -1 and 0. */
 void reference_route(const struct model *m, int layer, const float *h, float *scores, int *experts,

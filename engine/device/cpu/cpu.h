@@ -349,15 +349,16 @@ static inline void scale_output(const struct cpu_device *d, float *y, int n, int
 }
 
 /* A row's weights as used in the combination. */
-static inline const float *scaled_weights(const struct cpu_device *d, const float *weights,
-                                          int used, float *room)
+static inline const float *scaled_weights(const struct cpu_device *d, int layer,
+                                          const float *weights, int used, float *room)
 {
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     float scale = hparams_residual(&d->model->hp);
 
-    if (scale == 1.0f)
+    if (scale == 1.0f && !s->router.on_input)
         return weights;
     for (int i = 0; i < used; i++)
-        room[i] = weights[i] * scale;
+        room[i] = shape_output_weight(s, i, weights[i]) * scale;
     return room;
 }
 
@@ -571,13 +572,14 @@ static inline int row_position(const struct cpu_device *d, int row)
  * more; *j is read while holding a task. */
 void experts_phases(struct cpu_device *d, int tid, int layer, const struct experts_job *j,
                     int entries, const struct act_block *quantised);
-/* The norms of a row of the job, and its routing. h becomes the input of routed experts,
- * second that of a dense part beside them; imposed: NULL, or replaces the router's choice; edits:
- * NULL, or those of the row's session. Slots beyond the layer's own get the expert -1. */
+/* The norms of a row of the job, and its routing. before: the row before the mixer, seen by early
+ * routers. h becomes the input of routed experts, second that of a dense part beside them; imposed:
+ * NULL, or replaces the router's choice; edits: NULL, or those of the row's session. Slots beyond
+ * the layer's own get the expert -1. */
 void route_row(const struct cpu_device *d, int layer, int row,
                const struct imposed_routing *imposed, const struct expert_edits *edits,
-               const float *x, float *h, float *second, float *scores, int *experts,
-               float *weights);
+               const float *x, const float *before, float *h, float *second, float *scores,
+               int *experts, float *weights);
 /* Combines a row's experts, stride apart from out on and not yet weighted, into its x: rule 9, with
  * the norms and the scale after it. */
 void combine_row(const struct cpu_device *d, int tid, int layer, const float *out, ptrdiff_t stride,
@@ -604,13 +606,14 @@ void inputs_region(void *ctx, int tid, int n);
 /* product.c: the phases of a product. */
 void product_phases(struct cpu_device *d, int tid, const struct product *p);
 /* One row through the expert half of a layer: norm, routing, experts, combination into x. seen: the
- * stream that they see: x, but for parallel layers (layer_shape.parallel). */
+ * stream that they see: x, but for parallel layers (layer_shape.parallel); before: that before the
+ * mixer, read only by early routers. */
 void experts_sparse(struct cpu_device *d, int tid, int layer, int rows, float *x, int *experts,
                     float *weights);
-void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen, float *x,
-                     int *experts, float *weights);
+void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen,
+                     const float *before, float *x, int *experts, float *weights);
 void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, const float *seen,
-                       float *x, int *experts, float *weights);
+                       const float *before, float *x, int *experts, float *weights);
 /* multiplications of so many entries of a layer's experts, of which a token has shape_used */
 double experts_work(const struct cpu_device *d, int layer, int entries);
 

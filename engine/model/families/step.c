@@ -271,7 +271,7 @@ static void read_limits(struct ffn_shape *s, struct describer *d, int l)
         describe_refuse(d, "limits of %g and %g in layer %d make no sense", routed, shared, l);
     if (routed == 0.0 && shared == 0.0)
         return;
-    s->activation = ACTIVATION_CLAMPED_SILU;
+    s->activation = ACTIVATION_BOUNDED_SILU;
     s->limit = routed > 0.0 ? (float)routed : FLT_MAX;
     s->shared_limit = shared > 0.0 ? (float)shared : FLT_MAX;
     if (s->shared_limit == s->limit || !s->shared || !s->experts)

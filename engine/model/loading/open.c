@@ -185,7 +185,7 @@ static struct ffn_shape mtp_ffn(const struct model *m, const struct binding *b,
         s = m->hp.layers[l].ffn;
     else if (down && down->n_dims == 2 && down->dims[1] > 0 && down->dims[1] <= 1 << 24)
         describe_dense(&s, (int)down->dims[1]);
-    if (s.activation == ACTIVATION_CLAMPED_SILU) {
+    if (s.activation == ACTIVATION_BOUNDED_SILU) {
         s.activation = ACTIVATION_SILU;
         s.limit = s.shared_limit = 0.0f;
     }
@@ -475,6 +475,18 @@ int model_inputs(const struct model *m, int id, float *out, struct error *e)
     return 0;
 }
 
+static void norm_embedding(float *x, int n, float eps)
+{
+    double squares = 0.0;
+    float by;
+
+    for (int i = 0; i < n; i++)
+        squares += (double)x[i] * (double)x[i];
+    by = (float)(1.0 / sqrt(squares / n + (double)eps));
+    for (int i = 0; i < n; i++)
+        x[i] *= by;
+}
+
 int model_embed(const struct model *m, int id, int pos, float *out, struct error *e)
 {
     float narrow[HPARAMS_EMBEDDING_MOST], *row = m->project_in ? narrow : out;
@@ -485,6 +497,8 @@ int model_embed(const struct model *m, int id, int pos, float *out, struct error
         return tensor_broken(m->file, m->embeddings.name, e);
     for (int i = 0; i < n && m->hp.embedding_scale != 0.0f; i++)
         row[i] *= m->hp.embedding_scale;
+    if (m->hp.embedding_normed)
+        norm_embedding(row, n, m->hp.common.norms.eps);
     if (m->project_in)
         model_project(m->project_in, m->hp.hidden, n, row, out);
     return m->positions.data ? add_position(m, pos, out, e) : 0;

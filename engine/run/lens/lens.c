@@ -156,7 +156,7 @@ static void take_experts(const struct looking *k, const struct forward *f, int l
     memset(parts, 0, (size_t)l->slots * hidden * sizeof *parts);
     for (int i = 0; i < used; i++) {
         const float *out = f->out + ((size_t)i * (size_t)f->rows + (size_t)row) * hidden;
-        float weight = l->weights[layer * l->slots + i] * by;
+        float weight = shape_output_weight(&s->ffn, i, l->weights[layer * l->slots + i]) * by;
 
         for (size_t c = 0; c < hidden && l->chosen[layer * l->slots + i] >= 0; c++)
             parts[(size_t)i * hidden + c] = weight * out[c];

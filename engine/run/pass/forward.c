@@ -481,7 +481,8 @@ static void add_deferred(struct forward *f)
 
 /* Defers the least-weighted experts of the CPU's groups in this layer. Only if the next layer's
  * attention runs on another device meanwhile. Never if a norm or a scale follows the sum, or if the
- * next layer's experts see the stream before that: they would miss what is added later. */
+ * next layer's experts or their router see the stream before that: they would miss what is added
+ * later. */
 static void choose_deferred(struct forward *f, int layer, const float *weights)
 {
     const struct hparams *hp = &f->model->hp;
@@ -490,8 +491,8 @@ static void choose_deferred(struct forward *f, int layer, const float *weights)
     f->deferred.n = 0;
     if (!f->defer || f->tap || f->rows != 1 || f->model->cache || layer + 1 >= hp->n_layers ||
         hparams_layer(hp, layer)->norms.after || hparams_layer(hp, layer)->scaled ||
-        hparams_layer(hp, layer)->inputs || hparams_layer(hp, layer + 1)->parallel ||
-        f->plan->attention[layer + 1] == 0 ||
+        hparams_layer(hp, layer)->inputs || hparams_layer(hp, layer)->ffn.router.on_input ||
+        shape_keeps_stream(hparams_layer(hp, layer + 1)) || f->plan->attention[layer + 1] == 0 ||
         (f->fused_device[layer + 1] != PLAN_NO_DEVICE && !trace_active(f->trace)))
         return;
     while (f->deferred.n < f->defer && f->deferred.n < FORWARD_DEFERRED && f->n_groups[0] > 0) {
@@ -629,15 +630,17 @@ static void group_rows(struct forward *f, int layer)
 
 struct experts_job blocks_experts_job(struct forward *f, int layer, int d)
 {
-    return (struct experts_job){.layer = layer,
-                                .rows = f->rows,
-                                .h = f->h,
-                                .n_groups = f->n_groups[d],
-                                .groups = f->groups + d * f->model->hp.n_experts,
-                                .row = f->row,
-                                .slot = f->slot,
-                                .out = f->out,
-                                .strengths = strengths_of(f)};
+    return (struct experts_job){
+        .layer = layer,
+        .rows = f->rows,
+        .h = f->h,
+        .n_groups = f->n_groups[d],
+        .groups = f->groups + d * f->model->hp.n_experts,
+        .row = f->row,
+        .slot = f->slot,
+        .out = f->out,
+        .strengths = strengths_of(f),
+        .weights = f->weights + (size_t)layer * (size_t)(f->rows * f->model->hp.n_experts_used)};
 }
 
 /* Runs groups whose weights are in the CPU's memory. */
@@ -679,43 +682,57 @@ static void read_ahead(struct forward *f, int layer, const uint8_t *streamed)
     expert_cache_guess(f->model->cache, layer, f->guess, n);
 }
 
-/* Predicts the next layer's experts from the current residual stream, which this layer's experts
- * seldom change enough to alter the routing. Experts that are streamed or on disk are fetched while
- * this layer computes; a wrong prediction costs a copy. */
-static void prefetch(struct forward *f, int layer)
+/* Fetches experts of a layer that are streamed or on disk, by the router's choice for the current
+ * residual stream, while something else computes: a prediction, if that is not all of its input
+ * yet; a wrong one costs a copy. */
+static void fetch_ahead(struct forward *f, int layer)
 {
     const struct hparams *hp = &f->model->hp;
     struct device_slot *cpu = &f->slots[0];
-    struct route_job j = {.layer = layer + 1,
+    struct route_job j = {.layer = layer,
                           .rows = 1,
                           .x = f->x,
                           .h = f->guess_h,
                           .scores = f->guess_scores,
                           .experts = f->guess,
                           .weights = f->guess_weights};
-    const uint8_t *streamed = f->plan->streamed + (size_t)(layer + 1) * (size_t)hp->n_experts;
+    const uint8_t *streamed = f->plan->streamed + (size_t)layer * (size_t)hp->n_experts;
     uint64_t start = clock_now();
     struct error ignored;
 
-    if (f->rows != 1 || layer + 1 >= hp->n_layers ||
-        hparams_layer(hp, layer + 1)->ffn.kind == FFN_NONE ||
-        !(pages(f, layer + 1) || memchr(streamed, 1, (size_t)hp->n_experts)) ||
+    if (f->rows != 1 || layer >= hp->n_layers || hparams_layer(hp, layer)->ffn.kind == FFN_NONE ||
+        !(pages(f, layer) || memchr(streamed, 1, (size_t)hp->n_experts)) ||
         finish(cpu, cpu->ops->route(cpu->device, &j, &ignored), &ignored) < 0)
         return;
-    if (pages(f, layer + 1))
-        read_ahead(f, layer + 1, streamed);
+    if (pages(f, layer))
+        read_ahead(f, layer, streamed);
     for (int d = 1; d < f->n_devices && !f->model->cache; d++) {
         struct device_slot *s = &f->slots[d];
         int list[DEVICE_STREAM], n = 0;
 
         for (int i = 0; i < hp->n_experts_used && n < DEVICE_STREAM; i++)
             if (f->guess[i] >= 0 && streamed[f->guess[i]] &&
-                plan_expert(f->plan, layer + 1, f->guess[i]) == d)
+                plan_expert(f->plan, layer, f->guess[i]) == d)
                 list[n++] = f->guess[i];
         if (n && s->ops->prefetch && !s->lost)
-            s->ops->prefetch(s->device, layer + 1, list, n);
+            s->ops->prefetch(s->device, layer, list, n);
     }
-    trace_span(f->trace, TRACE_ROUTE, layer + 1, 0, start, clock_now());
+    trace_span(f->trace, TRACE_ROUTE, layer, 0, start, clock_now());
+}
+
+/* The next layer's experts, while this layer's compute: they seldom change the stream enough to
+ * alter the routing. */
+static void prefetch(struct forward *f, int layer)
+{
+    fetch_ahead(f, layer + 1);
+}
+
+/* A layer's own, while its mixer computes: where its router sees the stream before that, and so
+ * says for certain who is needed. */
+static void fetch_known(struct forward *f, int layer)
+{
+    if (hparams_layer(&f->model->hp, layer)->ffn.router.early)
+        fetch_ahead(f, layer);
 }
 
 static void meanwhile(void *ctx)
@@ -894,7 +911,7 @@ void blocks_add_mixer(struct forward *f, int layer)
     bool becomes = norms_sum(&s->norms) || f->model->hp.laurel;
     size_t n = (size_t)f->rows * (size_t)f->model->hp.hidden;
 
-    if (s->parallel) /* what the layer's experts see */
+    if (shape_keeps_stream(s)) /* what the layer's experts see, or their router */
         memcpy(f->x_before, f->x, n * sizeof *f->x);
     for (size_t i = 0; i < n; i++)
         f->x[i] = becomes ? f->y[i] : f->x[i] + f->y[i];
@@ -979,6 +996,7 @@ int blocks_route(struct forward *f, int layer, struct error *e)
                               .spans = f->spans,
                               .n_spans = f->n_spans,
                               .x = hparams_layer(hp, layer)->parallel ? f->x_before : f->x,
+                              .before = f->x_before,
                               .h = f->h,
                               .scores = f->kept_scores ? f->kept_scores + (size_t)layer * scores
                                                        : f->scores,
@@ -1030,6 +1048,7 @@ static int run_layer(struct forward *f, int layer, bool attention_on_cpu, struct
     int rc;
 
     tapped(f, TAP_BEFORE, layer);
+    fetch_known(f, layer);
     if ((rc = run_mixer(f, layer, attention_on_cpu, e)) < 0)
         return rc;
     tapped(f, TAP_MIXED, layer);

@@ -95,7 +95,7 @@ struct forward {
 
     /* activations, (max_rows, ...) */
     float *x, *x_before, *y, *h; /* hidden each; x_before: x as it was before a fused
-                                  * job, or before the mixer of a parallel layer */
+                                  * job, or before a mixer (shape_keeps_stream) */
     float *scores;               /* n_experts */
     float *out;                  /* (used, rows, hidden) */
     float *inputs;               /* hparams_beside: of single layers; other streams */
@@ -115,8 +115,8 @@ struct forward {
         struct expert_group groups[FORWARD_DEFERRED];
         float weights[FORWARD_DEFERRED], *out;
     } deferred;
-    /* The next layer's experts, predicted while this layer's run: devices that stream experts start
-     * to copy theirs. */
+    /* The next layer's experts, predicted while this layer's run, or this one's by an early router
+     * while its mixer runs: devices that stream experts start to copy theirs. */
     float *guess_h, *guess_scores, *guess_weights;
     int *guess;
     int paging_layer;      /* whose experts are being read, for predicting the next layer's */

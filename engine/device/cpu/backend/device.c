@@ -168,7 +168,7 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
 
     for (int l = 0; l < hp->n_layers; l++) {
         normed = max_size(normed, (size_t)shape_normed_rows(shape_of(d, l)));
-        after |= shape_of(d, l)->norms.after || shape_of(d, l)->parallel;
+        after |= shape_of(d, l)->norms.after || shape_keeps_stream(shape_of(d, l));
         sparse |= ffn_is_sparse(&shape_of(d, l)->ffn);
     }
     if (sparse) {
@@ -577,6 +577,7 @@ static void mixer_norm_phase(struct cpu_device *d, int tid, int layer, int rows,
                              float *added, float *residual)
 {
     const struct norms_shape *s = &shape_of(d, layer)->norms;
+    const struct norms_shape behind = norms_behind(s);
     const struct norm_weights *w = &d->model->layers[layer].attention_after;
     int hidden = d->model->hp.hidden;
 
@@ -587,7 +588,7 @@ static void mixer_norm_phase(struct cpu_device *d, int tid, int layer, int rows,
 
         if (norms_sum(s))
             d->k->add(row, x + at, hidden);
-        norm_row(d, s, w, row, row);
+        norm_row(d, &behind, w, row, row);
         if (d->model->hp.laurel)
             laurel_row(d, tid, layer, t, x + at, row);
         if (residual && !norms_sum(s) && !d->model->hp.laurel)
@@ -656,8 +657,9 @@ static void route_region(void *ctx, int tid, int n)
         float *h = j->h + at, *second = h + (size_t)j->rows * (size_t)hp->hidden,
               *scores = d->threads[tid].router;
 
-        route_row(d, j->layer, t, j->imposed, j->edits ? j->edits[t] : NULL, j->x + at, h, second,
-                  scores, j->experts + t * hp->n_experts_used, j->weights + t * hp->n_experts_used);
+        route_row(d, j->layer, t, j->imposed, j->edits ? j->edits[t] : NULL, j->x + at,
+                  (j->before ? j->before : j->x) + at, h, second, scores,
+                  j->experts + t * hp->n_experts_used, j->weights + t * hp->n_experts_used);
         if (j->scores)
             memcpy(j->scores + (size_t)t * (size_t)hp->n_experts, scores,
                    (size_t)shape->ffn.experts * sizeof *scores);
@@ -868,7 +870,8 @@ static int cpu_cap(struct device *device, float *logits, size_t n, struct error 
     return 0;
 }
 
-/* Keeps the stream that the mixer of a parallel layer adds to: the experts see it as it was. */
+/* Keeps the stream that the mixer adds to: experts of a parallel layer see it as it was, or its
+ * router does. */
 static const float *keep_phase(struct cpu_device *d, int tid, int rows, const float *x)
 {
     size_t hidden = (size_t)d->model->hp.hidden;
@@ -889,10 +892,11 @@ static void layers_region(void *ctx, int tid, int n)
     for (int l = j->first; l < j->last; l++) {
         int *experts = j->experts + (size_t)(l - j->first) * (size_t)(j->rows * used);
         float *weights = j->weights + (size_t)(l - j->first) * (size_t)(j->rows * used);
-        const float *seen = j->x;
+        const float *before = j->x, *seen;
 
-        if (shape_of(d, l)->parallel)
-            seen = keep_phase(d, tid, j->rows, j->x);
+        if (shape_keeps_stream(shape_of(d, l)))
+            before = keep_phase(d, tid, j->rows, j->x);
+        seen = shape_of(d, l)->parallel ? before : j->x;
         if (shape_of(d, l)->mixer.kind != MIXER_NONE)
             mixer_phases(d, tid, l, j->rows, j->x, NULL, j->x);
         if (shape_of(d, l)->ffn.kind == FFN_NONE)
@@ -900,9 +904,9 @@ static void layers_region(void *ctx, int tid, int n)
         if (ffn_is_sparse(&shape_of(d, l)->ffn))
             experts_sparse(d, tid, l, j->rows, j->x, experts, weights);
         else if (j->rows == 1)
-            experts_one_row(d, tid, l, seen, j->x, experts, weights);
+            experts_one_row(d, tid, l, seen, before, j->x, experts, weights);
         else
-            experts_many_rows(d, tid, l, j->rows, seen, j->x, experts, weights);
+            experts_many_rows(d, tid, l, j->rows, seen, before, j->x, experts, weights);
         inputs_phases(d, tid, l, j->rows, j->inputs, j->x);
     }
 }

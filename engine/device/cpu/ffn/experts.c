@@ -64,21 +64,22 @@ static void add_normed(const struct cpu_device *d, int tid, int layer, const flo
 {
     const struct layer_shape *s = shape_of(d, layer);
     const struct layer_weights *w = &d->model->layers[layer];
+    const struct norms_shape behind = norms_behind(&s->norms);
     float *sum = d->threads[tid].row, *dense = d->threads[tid].second;
     int hidden = d->model->hp.hidden, apart = shape_normed_rows(s) > 1;
 
     memset(sum, 0, (size_t)hidden * sizeof *sum);
     d->k->combine(sum, out, stride, weights, shape_used(s) - apart, hidden, sum);
     if (apart) {
-        norm_row(d, &s->norms, &w->routed_after, sum, sum);
-        norm_row(d, &s->norms, &w->shared_after, out + s->ffn.used * stride, dense);
+        norm_row(d, &behind, &w->routed_after, sum, sum);
+        norm_row(d, &behind, &w->shared_after, out + s->ffn.used * stride, dense);
         d->k->add(sum, dense, hidden);
     }
     if (!norms_sum(&s->norms))
-        norm_row(d, &s->norms, &w->expert_after, sum, sum);
+        norm_row(d, &behind, &w->expert_after, sum, sum);
     d->k->add(x, sum, hidden);
     if (norms_sum(&s->norms))
-        norm_row(d, &s->norms, &w->expert_after, x, x);
+        norm_row(d, &behind, &w->expert_after, x, x);
 }
 
 void combine_row(const struct cpu_device *d, int tid, int layer, const float *out, ptrdiff_t stride,
@@ -89,7 +90,7 @@ void combine_row(const struct cpu_device *d, int tid, int layer, const float *ou
     int hidden = d->model->hp.hidden, used = shape_used(s);
     float scaled[CPU_USED_MAX];
 
-    weights = scaled_weights(d, weights, used, scaled);
+    weights = scaled_weights(d, layer, weights, used, scaled);
     if (s->norms.after)
         add_normed(d, tid, layer, out, stride, weights, x);
     else
@@ -157,7 +158,8 @@ static void choose(const struct cpu_device *d, int layer, int place,
 
 void route_row(const struct cpu_device *d, int layer, int row,
                const struct imposed_routing *imposed, const struct expert_edits *edits,
-               const float *x, float *h, float *second, float *scores, int *experts, float *weights)
+               const float *x, const float *before, float *h, float *second, float *scores,
+               int *experts, float *weights)
 {
     int place = !imposed ? 0 : imposed->by_row ? row : row_position(d, row) % imposed->period;
     const struct layer_shape *s = shape_of(d, layer);
@@ -165,7 +167,8 @@ void route_row(const struct cpu_device *d, int layer, int row,
     bool apart = shape_normed_rows(s) > 1;
 
     norm_row(d, &s->norms, apart ? &w->router_norm : &w->expert_norm, x, h);
-    choose(d, layer, place, imposed, edits, h, scores, experts, weights);
+    choose(d, layer, place, imposed, edits, s->ffn.router.early ? before : h, scores, experts,
+           weights);
     if (apart) {
         norm_row(d, &s->norms, &w->routed_norm, x, h);
         norm_row(d, &s->norms, &w->expert_norm, x, second);
@@ -195,11 +198,29 @@ static int parts_of(int rows, int part)
     return (rows + part - 1) / part;
 }
 
-/* Rows r0 .. r0+n-1 of gate and up for tokens t0 .. t1-1 of one expert; the result becomes blocks
- * of the down projection's input. */
+/* What a token's products with gate and up are multiplied with; 1: nothing. */
+static float input_weight(const struct experts_job *j, const struct ffn_shape *s, int entry,
+                          int stride)
+{
+    return j->weights && s->router.on_input && j->slot[entry] < s->used
+               ? j->weights[j->row[entry] * stride + j->slot[entry]]
+               : 1.0f;
+}
+
+static void weight_products(float by, int n, float *gate, float *up)
+{
+    for (int i = 0; i < n && by != 1.0f; i++) {
+        gate[i] = gate[i] * by;
+        up[i] = up[i] * by;
+    }
+}
+
+/* Rows r0 .. r0+n-1 of gate and up for tokens t0 .. t1-1 of one expert, whose entries of *j begin
+ * at `first`; the result becomes blocks of the down projection's input. */
 static void gate_up(struct cpu_device *d, int tid, const struct ffn_shape *shape, float limit,
                     const struct expert_weights *w, int r0, int n, const struct input *in, int t0,
-                    int t1, struct act_block *down, float *down_rows)
+                    int t1, const struct experts_job *j, int first, struct act_block *down,
+                    float *down_rows)
 {
     struct thread_scratch *s = &d->threads[tid];
     int ffn = w->up.rows, nt = t1 - t0, stride = parts_of(n, NUM_LANES) * NUM_LANES;
@@ -208,6 +229,9 @@ static void gate_up(struct cpu_device *d, int tid, const struct ffn_shape *shape
     if (w->gate.bytes)
         gemm(d, tid, &w->gate, r0, r0 + n, in, t0, t1, gate, stride);
     gemm(d, tid, &w->up, r0, r0 + n, in, t0, t1, up, stride);
+    for (int t = t0; t < t1 && shape->router.on_input; t++)
+        weight_products(input_weight(j, shape, first + t, d->model->hp.n_experts_used), n,
+                        gate + (ptrdiff_t)(t - t0) * stride, up + (ptrdiff_t)(t - t0) * stride);
     d->k->activate[shape->activation](gate, up, nt * stride, limit, gate);
     for (int t = t0; t < t1; t++) {
         const float *h = gate + (ptrdiff_t)(t - t0) * stride;
@@ -363,7 +387,7 @@ void experts_phases(struct cpu_device *d, int tid, int layer, const struct exper
                            .row = j->row + first};
 
         gate_up(d, tid, shape, shape_limit(shape, group->expert), w, r0,
-                min_int(part, w->up.rows - r0), &in, t0, t1,
+                min_int(part, w->up.rows - r0), &in, t0, t1, j, group->first,
                 blocks_at(d->act_down, first * (widest / NUM_BLOCK)),
                 floats_at(d->ffn, first * widest));
     }
@@ -403,12 +427,13 @@ void experts_phases(struct cpu_device *d, int tid, int layer, const struct exper
 
 /* One row's norm, routing and quantisation; the expert numbers and weights are private to this
  * thread until the layer's first task publishes them. */
-static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer, const float *x)
+static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer, const float *x,
+                      const float *before)
 {
     const struct layer_shape *shape = shape_of(d, layer);
     bool panels = false;
 
-    route_row(d, layer, 0, d->layers_job->imposed, NULL, x, s->row, s->second, s->router,
+    route_row(d, layer, 0, d->layers_job->imposed, NULL, x, before, s->row, s->second, s->router,
               s->experts, s->weights);
     for (int i = 0; i < shape_used(shape); i++)
         panels |= gate_needs_panels(expert_of(d, layer, s->experts[i]));
@@ -466,6 +491,8 @@ static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int 
     if (w->gate.bytes)
         gemv(d, tid, &w->gate, r0, r0 + n, &in, gate, matrix_hint(&w->up, r0));
     gemv(d, tid, &w->up, r0, r0 + n, &in, up, gate_hint(d, tid, layer, task + 1, rows, units));
+    if (shape->router.on_input && t.slot < shape->used)
+        weight_products(s->weights[t.slot], n, gate, up);
     d->k->activate[shape->activation](gate, up, n, shape_limit(shape, s->experts[t.slot]), gate);
     if (!matrix_takes_rows(&w->down))
         input_quantise_part(d, gate, ffn, r0, n, down, 1, 0);
@@ -473,8 +500,8 @@ static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int 
         memcpy(down_row + r0, gate, (size_t)n * sizeof(float));
 }
 
-void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen, float *x,
-                     int *experts, float *weights)
+void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen,
+                     const float *before, float *x, int *experts, float *weights)
 {
     const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
     int hidden = d->model->hp.hidden, rows = d->gate_piece[layer] * CPU_UNIT,
@@ -493,7 +520,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen
         size_t slot = (size_t)gate_task(d->by_unit, task, units, shape->used).slot;
 
         if (!ready)
-            route_one(d, s, layer, seen);
+            route_one(d, s, layer, seen, before);
         ready = true;
         if (task == 0) {
             memcpy(d->one_experts, s->experts, (size_t)used * sizeof *experts);
@@ -531,7 +558,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen
         }
         if (plain)
             d->k->combine(x + r0, s->tile, down_rows,
-                          scaled_weights(d, d->one_weights, used, scaled), used, n, x + r0);
+                          scaled_weights(d, layer, d->one_weights, used, scaled), used, n, x + r0);
     }
     phase_end(d, tid);
     if (plain)
@@ -550,8 +577,8 @@ void experts_sparse(struct cpu_device *d, int tid, int layer, int rows, float *x
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 1)) < rows;)
         route_row(d, layer, t, d->layers_job->imposed, NULL, x + (size_t)t * (size_t)hidden,
-                  d->normed + (size_t)t * (size_t)hidden, NULL, d->threads[tid].router,
-                  experts + t * stride, weights + t * stride);
+                  x + (size_t)t * (size_t)hidden, d->normed + (size_t)t * (size_t)hidden, NULL,
+                  d->threads[tid].router, experts + t * stride, weights + t * stride);
     phase_end(d, tid);
     sparse_phases(d, tid, layer, rows, d->normed, d->out);
     phase_open(d, tid, rows);
@@ -563,7 +590,8 @@ void experts_sparse(struct cpu_device *d, int tid, int layer, int rows, float *x
 
 /* Groups entries by expert, experts ascending, rows ascending within one: the layer's experts
  * job. */
-static void group_entries(struct cpu_device *d, int layer, int rows, const int *experts)
+static void group_entries(struct cpu_device *d, int layer, int rows, const int *experts,
+                          const float *weights)
 {
     int used = d->model->hp.n_experts_used, n = 0, n_groups = 0;
 
@@ -585,7 +613,8 @@ static void group_entries(struct cpu_device *d, int layer, int rows, const int *
                                       .groups = d->groups,
                                       .row = d->entry_row,
                                       .slot = d->entry_slot,
-                                      .out = d->out};
+                                      .out = d->out,
+                                      .weights = weights};
 }
 
 /* Whether no expert of a layer needs its rows as floats. */
@@ -603,7 +632,7 @@ _Static_assert(2 * sizeof(struct act_block) == NUM_BLOCK * sizeof(float),
                "a row's blocks take half the room of its floats");
 
 void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, const float *seen,
-                       float *x, int *experts, float *weights)
+                       const float *before, float *x, int *experts, float *weights)
 {
     const struct layer_shape *shape = shape_of(d, layer);
     int hidden = d->model->hp.hidden, stride = d->model->hp.n_experts_used,
@@ -619,8 +648,9 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, const
               *h = panels ? d->threads[tid].row : place,
               *second = panels ? d->threads[tid].second : place2;
 
-        route_row(d, layer, t, d->layers_job->imposed, NULL, seen + (size_t)t * (size_t)hidden, h,
-                  second, d->threads[tid].router, experts + t * stride, weights + t * stride);
+        route_row(d, layer, t, d->layers_job->imposed, NULL, seen + (size_t)t * (size_t)hidden,
+                  before + (size_t)t * (size_t)hidden, h, second, d->threads[tid].router,
+                  experts + t * stride, weights + t * stride);
         if (panels)
             d->k->quantise(h, hidden, (struct act_block *)(void *)place, 1);
         if (panels && apart)
@@ -629,7 +659,7 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, const
     phase_end(d, tid);
     phase_open(d, tid, 1);
     while (phase_take(d, tid, 1) < 1)
-        group_entries(d, layer, rows, experts);
+        group_entries(d, layer, rows, experts, weights);
     phase_end(d, tid);
     experts_phases(d, tid, layer, &d->grouped, rows * used,
                    panels ? (const struct act_block *)(const void *)d->normed : NULL);

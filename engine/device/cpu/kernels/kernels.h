@@ -34,7 +34,9 @@ static inline int kernel_float_cols(int cols)
     [ACTIVATION_RELU2] = activate_relu2, \
     [ACTIVATION_RELU] = activate_relu, \
     [ACTIVATION_GELU_PLAIN] = activate_gelu_plain, \
+    [ACTIVATION_REGLU] = activate_reglu, \
     [ACTIVATION_CLAMPED_SILU] = activate_clamped_silu, \
+    [ACTIVATION_BOUNDED_SILU] = activate_bounded_silu, \
 }
 /* clang-format on */
 

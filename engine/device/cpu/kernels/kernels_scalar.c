@@ -129,10 +129,12 @@ static void rms_norm(const float *x, int n, const float *w, float inv_n, float e
 ACTIVATION(silu, ACTIVATION_SILU, gate[i])
 ACTIVATION(gelu, ACTIVATION_GELU, gate[i])
 ACTIVATION(clamped, ACTIVATION_CLAMPED_SWIGLU, gate[i])
-ACTIVATION(clamped_silu, ACTIVATION_CLAMPED_SILU, gate[i])
+ACTIVATION(bounded_silu, ACTIVATION_BOUNDED_SILU, gate[i])
 ACTIVATION(relu2, ACTIVATION_RELU2, 0.0f)
 ACTIVATION(relu, ACTIVATION_RELU, 0.0f)
 ACTIVATION(gelu_plain, ACTIVATION_GELU_PLAIN, 0.0f)
+ACTIVATION(reglu, ACTIVATION_REGLU, gate[i])
+ACTIVATION(clamped_silu, ACTIVATION_CLAMPED_SILU, gate[i])
 
 static void gate(float *x, const float *gates, int n)
 {

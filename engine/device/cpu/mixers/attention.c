@@ -310,9 +310,7 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct inp
 /* Keys visible to the query at absolute position p: first and one past the last. */
 static void visible(const struct cpu_device *d, int layer, int p, int *lo, int *hi)
 {
-    int window = shape_of(d, layer)->mixer.window;
-
-    *lo = window > 0 && p >= window ? p - window + 1 : 0;
+    *lo = shape_first_key(&shape_of(d, layer)->mixer, p);
     *hi = p + 1;
 }
 
