@@ -335,24 +335,20 @@ static void ran_there(const struct engine *g)
     ck_assert_int_eq(p->head, !hp->embedding_width); /* a matrix would lie before it */
     for (int l = 0; l < hp->n_layers; l++) {
         const struct layer_shape *s = hparams_layer(hp, l);
+        const struct mixer_shape *m = &s->mixer;
+        bool attends = m->kind == MIXER_ATTENTION && !m->qk_norm_turned && !m->chunked &&
+                       !s->inputs && shape_value_dim(m) == m->key_dim && m->value_factor == 0.0f,
+             sparse = s->ffn.kind == FFN_DENSE && s->ffn.activation == ACTIVATION_GELU &&
+                      s->ffn.limit != 0.0f,
+             computes = !sparse && !s->ffn.router.on_input && shape_one_limit(&s->ffn);
 
-        bool one_limit = shape_one_limit(&s->ffn);
-
-        ck_assert_int_eq(p->attention[l], s->mixer.kind == MIXER_ATTENTION &&
-                                              !s->mixer.qk_norm_turned && !s->mixer.chunked &&
-                                              !s->inputs &&
-                                              shape_value_dim(&s->mixer) == s->mixer.key_dim &&
-                                              s->mixer.value_factor == 0.0f);
-        layers += !s->ffn.router.on_input && one_limit;
+        ck_assert_int_eq(p->attention[l], attends);
+        layers += computes;
         for (int x = 0; x < hp->n_experts; x++) {
             int cell = l * hp->n_experts + x;
-            bool sparse = s->ffn.kind == FFN_DENSE && s->ffn.activation == ACTIVATION_GELU &&
-                          s->ffn.limit != 0.0f,
-                 has = x < shape_experts(s) && !sparse && !s->ffn.router.on_input && one_limit;
 
-            ck_assert_int_eq(p->experts[cell], has);
-            ck_assert_msg(t->ran_on[cell] == 1 || t->ran_on[cell] == PLAN_NO_DEVICE || sparse ||
-                              s->ffn.router.on_input || !one_limit,
+            ck_assert_int_eq(p->experts[cell], computes && x < shape_experts(s));
+            ck_assert_msg(t->ran_on[cell] == 1 || t->ran_on[cell] == PLAN_NO_DEVICE || !computes,
                           "layer %d, expert %d ran on device %d", l, x, t->ran_on[cell]);
             called += t->ran_on[cell] == 1;
         }
