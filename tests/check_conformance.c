@@ -401,7 +401,7 @@ static const struct {
        .ffn = {.experts = 5, .used = 2, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
        .norms = {RMS}}}},
     {"like step3p5: gates a head, limits of the experts' halves, one for all",
-     false,
+     true,
      {{.mixer = {MIXER, .qk_norm = QK_NORM_HEAD, .gated = true, .gate = GATE_HEADS, .window = 40},
        .ffn = {.experts = 5,
                .used = 2,

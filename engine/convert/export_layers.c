@@ -289,7 +289,7 @@ static void put_sections(struct gguf_writer *w, const struct model *m, const str
 }
 
 /* The clamp of each layer's experts, for families whose files say it. */
-static void put_limits(struct gguf_writer *w, const struct model *m, const struct family *family)
+static void put_clamps(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
     const char *name = renamed_key(family, "swiglu_clamp_exp");
     char key[EXPORT_KEY];
@@ -320,7 +320,7 @@ void export_put_layers(struct gguf_writer *w, const struct model *m, const struc
     put_limits(w, m, family, mtp, false);
     put_limits(w, m, family, mtp, true);
     put_rotated(w, m, family);
-    put_limits(w, m, family);
+    put_clamps(w, m, family);
     if (family->gguf_sections)
         put_sections(w, m, family);
 }
