@@ -13,7 +13,7 @@
 #define PAGE 4096
 #define BANK 16      /* experts bound to one launch (quant.cl, float.cl) */
 #define TILE 8       /* tokens of a tile where there are many */
-#define GEMM_TILE 32 /* the same of quant.cl where not WIDE: 128 work-items */
+#define GEMM_TILE 32 /* the same of gemm.cl: 128 work-items */
 #define PART_GATES 4 /* of attention whose gates have a matrix of their own */
 #define PARTS 5      /* matrices of a block at most: q, k, v, o, gates */
 #define JOBS 32      /* jobs whose events are kept until wait */
@@ -273,7 +273,7 @@ struct device {
     unsigned acts;                     /* a bit for each enum activation of the model */
     bool biased;                       /* some of its experts have biases */
     int tile, gemm_tile;               /* TILE and GEMM_TILE, or what a test wants */
-    int slots, gate_slots;             /* work-items a row of one token (quant.cl) */
+    int slots, gate_slots;             /* work-items a row of one token (blocks.cl) */
     int row_items;                     /* of a group that computes a row (core.cl) */
     int route_items;                   /* of a group of the router (routing.cl) */
     int width, padded_experts, stride; /* stride: context rounded up to 16 (memory_kv_stride) */

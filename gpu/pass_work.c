@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define UNROLLED 4
-#define AHEAD 2        /* blocks of one token that a work-item has on their way (quant.cl) */
+#define AHEAD 2        /* blocks of one token that a work-item has on their way (blocks.cl) */
 #define LAST_FAR 2     /* last_of, and reading what the other groups left */
 #define CHUNK 256      /* of keys: attention.cl */
 #define ROW_SLOTS 116  /* of a block of one token's row: nine loads, eight products, 64 others */
@@ -121,7 +121,7 @@ static int terms_of(enum dtype type)
     return format_of[type].minimum || format_of[type].halves == 2 ? 2 : 1;
 }
 
-/* One token's row of a matrix: row_sum of quant.cl, or dot_rows of float.cl. per_round: its step,
+/* One token's row of a matrix: row_sum of blocks.cl, or dot_rows of float.cl. per_round: its step,
  * slots: its work-items. */
 static struct kernel_work row_work(enum dtype type, double cols, int per_round, int slots)
 {
@@ -212,7 +212,7 @@ static double row_groups(const struct device *d, enum dtype type, bool many, int
 
 static int matmul_step(const struct device *d)
 {
-    return 256 / d->width * 2; /* STEP of quant.cl */
+    return 256 / d->width * 2; /* STEP of blocks.cl */
 }
 
 static void add_matmul(const struct device *d, struct pass_work *p, const struct matrix *const *m,

@@ -1,4 +1,4 @@
-/* Memory layout and codes of quantised weights; quant.cl multiplies them. Layout:
+/* Memory layout and codes of quantised weights; blocks.cl and gemm.cl multiply them. Layout:
  * engine/layout/format.h: units of PER blocks of 32 columns, each unit a head and then the blocks,
  * WIDTH rows interleaved. Every block becomes eight words of codes: words 0..3 (elements 0..15) and
  * 4..7 (elements 16..31), four bytes per word.
