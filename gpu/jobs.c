@@ -950,17 +950,32 @@ static bool alike(struct device *d, int layer)
     return true;
 }
 
-/* As in routing.cl. */
+/* Of the kernels in routing.cl, by the same names there. */
+enum {
+    ROUTE_TILES = 1,
+    ROUTE_SOFTMAX = 2,
+    ROUTE_NORMALISED = 4,
+    ROUTE_SCORE_BIAS = 8,
+    ROUTE_SIGMOID = 16,
+    ROUTE_CHOICE_BIAS = 32,
+    ROUTE_SHARED = 64,
+    ROUTE_SHARED_GATE = 128,
+    ROUTE_SHARED_APART = 256,
+};
+
 static int route_flags(const struct device *d, int layer, const struct routing *w, bool tiles)
 {
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     const struct router_shape *r = &s->router;
+    int flags = (tiles ? ROUTE_TILES : 0) | (r->kind == ROUTER_SOFTMAX ? ROUTE_SOFTMAX : 0) |
+                (r->kind == ROUTER_SIGMOID ? ROUTE_SIGMOID : 0) |
+                (r->normalised ? ROUTE_NORMALISED : 0) | (w->score_bias ? ROUTE_SCORE_BIAS : 0) |
+                (w->choice_bias ? ROUTE_CHOICE_BIAS : 0);
 
-    return (tiles ? 1 : 0) | (r->kind == ROUTER_SOFTMAX ? 2 : 0) | (r->normalised ? 4 : 0) |
-           (w->score_bias ? 8 : 0) | (r->kind == ROUTER_SIGMOID ? 16 : 0) |
-           (w->choice_bias ? 32 : 0) | (s->shared ? 64 : 0) |
-           (s->shared && s->shared_gate == SHARED_SIGMOID ? 128 : 0) |
-           (s->shared && !joined_shared(d, layer) ? 256 : 0);
+    if (!s->shared)
+        return flags;
+    return flags | ROUTE_SHARED | (s->shared_gate == SHARED_SIGMOID ? ROUTE_SHARED_GATE : 0) |
+           (joined_shared(d, layer) ? 0 : ROUTE_SHARED_APART);
 }
 
 /* Of experts; 0: they are chosen from all. */

@@ -421,7 +421,7 @@ static inline void route_end(__global uint *sums, int quarter, int from, float s
 }
 #endif
 
-/* Rule 10: scores of one row with the router as memory_router lays it out, then SparseMixer,
+/* Rule 10: scores of one row with the router as memory_routing lays it out, then SparseMixer,
  * softmax or sigmoid, whose scores become probabilities in place; flags: ROUTE_.. above. The chosen
  * weights, if normalised over their sum plus the floor, times factor; shared: the shared expert's
  * weight where it has no gate. A row of experts has `used` slots, and one more where one is shared.
@@ -511,7 +511,8 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
             weights[slot] = weights[slot] * scale;
     }
     if (flags & ROUTE_SHARED)
-        route_shared(experts, weights, tiles, entries, used, n_experts, &rule, scores[n_experts]);
+        route_shared(experts, weights, tiles, entries, used, n_experts, &rule,
+                     flags & ROUTE_SHARED_GATE ? scores[n_experts] : 0.0f);
 #else
     __local struct route_room room;
     __local struct choice c;
