@@ -408,8 +408,8 @@ static bool ffn_known(const struct ffn_shape *s, enum dtype type)
 
     return !s->router.on_input &&
            (s->kind == FFN_ROUTED || s->kind == FFN_DENSE || s->kind == FFN_DENSE_AND_ROUTED) &&
-           !(s->activation == ACTIVATION_GELU && s->limit != 0.0f) &&
-           (!s->experts || s->width % step == 0) && (!s->shared || s->shared_width % step == 0);
+           !shape_sparse(s) && (!s->experts || s->width % step == 0) &&
+           (!s->shared || s->shared_width % step == 0);
 }
 
 bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, enum block_kind kind,

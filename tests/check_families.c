@@ -338,9 +338,8 @@ static void ran_there(const struct engine *g)
         const struct mixer_shape *m = &s->mixer;
         bool attends = m->kind == MIXER_ATTENTION && !m->qk_norm_turned && !m->chunked &&
                        !s->inputs && shape_value_dim(m) == m->key_dim && m->value_factor == 0.0f,
-             sparse = s->ffn.kind == FFN_DENSE && s->ffn.activation == ACTIVATION_GELU &&
-                      s->ffn.limit != 0.0f,
-             computes = !sparse && !s->ffn.router.on_input && shape_one_limit(&s->ffn);
+             computes = !shape_sparse(&s->ffn) && !s->ffn.router.on_input &&
+                        shape_one_limit(&s->ffn);
 
         ck_assert_int_eq(p->attention[l], attends);
         layers += computes;

@@ -199,6 +199,13 @@ static inline bool shape_keeps_stream(const struct layer_shape *s)
     return s->parallel || s->ffn.router.early;
 }
 
+/* A dense layer of which only the gates above a limit count: so many deviations from their mean
+ * (Gemma 3n). */
+static inline bool shape_sparse(const struct ffn_shape *s)
+{
+    return s->kind == FFN_DENSE && s->activation == ACTIVATION_GELU && s->limit != 0.0f;
+}
+
 /* Weight of a shared expert without a gate. */
 static inline float shape_shared_factor(const struct ffn_shape *s)
 {

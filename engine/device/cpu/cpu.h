@@ -596,7 +596,6 @@ void streams_next(struct cpu_device *d, int tid, int layer, int rows, float *bes
 void laurel_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x);
 void laurel_row(struct cpu_device *d, int tid, int layer, int t, const float *x, float *y);
 /* A dense layer's feed-forward of which the largest gates count: h, out (rows, hidden). */
-bool ffn_is_sparse(const struct ffn_shape *s);
 void sparse_phases(struct cpu_device *d, int tid, int layer, int rows, const float *h, float *out);
 /* ffn/inputs.c. What a layer's own inputs add to x, and its scale; inputs as in combine_job.
  * Nothing where it has none. */

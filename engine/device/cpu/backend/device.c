@@ -169,7 +169,7 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
     for (int l = 0; l < hp->n_layers; l++) {
         normed = max_size(normed, (size_t)shape_normed_rows(shape_of(d, l)));
         after |= shape_of(d, l)->norms.after || shape_keeps_stream(shape_of(d, l));
-        sparse |= ffn_is_sparse(&shape_of(d, l)->ffn);
+        sparse |= shape_sparse(&shape_of(d, l)->ffn);
     }
     if (sparse) {
         head = max_size(head, ffn);
@@ -901,7 +901,7 @@ static void layers_region(void *ctx, int tid, int n)
             mixer_phases(d, tid, l, j->rows, j->x, NULL, j->x);
         if (shape_of(d, l)->ffn.kind == FFN_NONE)
             continue;
-        if (ffn_is_sparse(&shape_of(d, l)->ffn))
+        if (shape_sparse(&shape_of(d, l)->ffn))
             experts_sparse(d, tid, l, j->rows, j->x, experts, weights);
         else if (j->rows == 1)
             experts_one_row(d, tid, l, seen, before, j->x, experts, weights);

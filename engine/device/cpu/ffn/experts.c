@@ -363,7 +363,7 @@ void experts_phases(struct cpu_device *d, int tid, int layer, const struct exper
     size_t widest = (size_t)d->widest_ffn;
     struct thread_scratch *s = &d->threads[tid];
 
-    if (ffn_is_sparse(shape)) { /* all rows, in order, with the only expert */
+    if (shape_sparse(shape)) { /* all rows, in order, with the only expert */
         sparse_phases(d, tid, layer, entries, j->h, j->out);
         return;
     }

@@ -246,11 +246,6 @@ void laurel_row(struct cpu_device *d, int tid, int layer, int t, const float *x,
 
 /* ---- Gates of which the largest count ---- */
 
-bool ffn_is_sparse(const struct ffn_shape *s)
-{
-    return s->kind == FFN_DENSE && s->activation == ACTIVATION_GELU && s->limit != 0.0f;
-}
-
 /* From where on gates count. */
 static float cutoff(const float *gate, int n, float limit)
 {
