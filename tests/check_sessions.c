@@ -925,9 +925,6 @@ static Suite *suite(void)
     tcase_add_test(t, recurrent_layers_under_two_plans);
     tcase_add_loop_test(t, no_pass_has_rows_of_both, 0, 2);
     tcase_add_loop_test(t, the_same_stories_under_random_plans, 0, 10);
-    tcase_add_loop_test(t, prompts_are_computed_beside_tokens, 0, 2);
-    tcase_add_loop_test(t, trouble_beside_tokens, 0, 8);
-    tcase_add_loop_test(t, cancels_beside_tokens, 0, 3);
     tcase_add_loop_test(t, interleaved_rings, 0, 3);
     tcase_add_loop_test(t, the_same_stories_of_rings, 0, 2);
     tcase_add_loop_test(t, interleaved_recurrent_layers, 0, 5);
@@ -935,6 +932,12 @@ static Suite *suite(void)
     tcase_add_test(t, a_cancel_ends_one_story);
     tcase_add_loop_test(t, a_common_beginning_is_shared, 0, 2);
     tcase_add_test(t, layers_go_home_when_sessions_fill_a_device);
+    suite_add_tcase(s, t);
+    t = tcase_create("beside");
+    tcase_set_timeout(t, 240);
+    tcase_add_loop_test(t, prompts_are_computed_beside_tokens, 0, 2);
+    tcase_add_loop_test(t, trouble_beside_tokens, 0, 8);
+    tcase_add_loop_test(t, cancels_beside_tokens, 0, 3);
     suite_add_tcase(s, t);
     t = tcase_create("scheduler");
     tcase_set_timeout(t, 240);

@@ -261,6 +261,21 @@ static void end_beside(struct engine *g, int rc, struct error *e)
     take_results(g, b->pass.parts, n, rc, again, e);
 }
 
+/* Whether the pass's n parts have their rows where tokens are computed: else they are copied, which
+ * a device with a job in flight may not be asked for. */
+static bool at_hand(const struct engine *g, int n)
+{
+    bool all = true;
+
+    for (int i = 0; i < n; i++)
+        for (int l = 0; l < g->model->hp.n_layers; l++) {
+            const struct session *s = g->pass.parts[i].session;
+
+            all = all && kv_there(&g->kv, s->number, l, g->in_force->attention[l], s->n_tokens);
+        }
+    return all;
+}
+
 /* A device computes a piece of a prompt; meanwhile, passes of tokens. Nothing else happens to
  * sessions and devices until both are done. */
 static void beside(struct engine *g, int n, int device)
@@ -271,15 +286,19 @@ static void beside(struct engine *g, int n, int device)
 
     session_beside_begin(g, n, device);
     while (rc == 0) {
-        int n_answers, tokens = count(g, answers) ? fill(g, &n_answers) : 0;
+        int n_answers, tokens = count(g, answers) ? fill(g, &n_answers) : 0, over = 0;
 
+        if (!at_hand(g, tokens))
+            over = apart_step(a, true, &e);
         if (tokens) {
             g->beside.tokens += (uint64_t)n_answers;
             run(g, tokens, n_answers, clock_now());
             end_cancelled(g);
             tell(g);
         }
-        if (!a->device) /* nothing of that can be relied on any more */
+        if (over)
+            rc = over;
+        else if (!a->device) /* nothing of that can be relied on any more */
             rc = error_set(&e, ERR_DEVICE, "what was computed is void");
         else if (beside_cancelled(g)) {
             apart_drop(a);
