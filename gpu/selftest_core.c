@@ -320,7 +320,8 @@ static int run_combine(struct route_test *t, bool by_norm, const float *out, con
     struct device *d = b->d;
     int n = t->hp->hidden;
     size_t values = (size_t)(t->rows * n);
-    struct norm_rows rows = {.x = d->x, .h = d->h, .rows = t->rows, .used = t->used};
+    struct norm_rows rows = {
+        .x = d->x, .h = d->h, .rows = t->rows, .sum = {t->used, 0, t->used, 1.0f}};
 
     if (selftest_put(b, d->out, out, (size_t)(t->count * n) * 4) < 0 ||
         selftest_put(b, d->all_weights, t->weights, (size_t)t->count * 4) < 0 ||
@@ -329,8 +330,8 @@ static int run_combine(struct route_test *t, bool by_norm, const float *out, con
     if (by_norm ? jobs_norm_args(d, &t->hp->common.norms, &rows, b->e) < 0 ||
                       selftest_core(b, CORE_NORM, "norm", (size_t)(t->rows * d->row_items), 1, 1,
                                     (size_t)d->row_items) < 0
-                : launch_args(d, d->core[CORE_COMBINE], 0, b->e, "mmmiiiii", d->out, d->all_weights,
-                              d->x, 0, t->rows, t->used, n, 0) < 0 ||
+                : launch_args(d, d->core[CORE_COMBINE], 0, b->e, "mmmiiiifii", d->out,
+                              d->all_weights, d->x, 0, t->rows, t->used, t->used, 1.0, n, 0) < 0 ||
                       selftest_core(b, CORE_COMBINE, "combine", values, 1, 1, 32) < 0)
         return ERR_DEVICE;
     return selftest_get(b, d->x, 0, got, values * 4);

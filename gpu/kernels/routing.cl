@@ -146,6 +146,7 @@ static inline float router_sum(const struct route_row *row, __global const float
 #define ROUTE_SHARED 64        /* a shared expert follows the chosen ones */
 #define ROUTE_SHARED_GATE 128  /* its weight is the sigmoid of the score behind the experts' */
 #define ROUTE_SHARED_APART 256 /* it has a launch of its own, where it is the only expert */
+#define ROUTE_EXPERT_SCALE 512 /* weights times their expert's factor, behind all else */
 #define ROUTE_WEIGHS (ROUTE_SOFTMAX | ROUTE_SIGMOID) /* else SparseMixer */
 
 /* What a row's choice takes besides the scores. */
@@ -354,7 +355,8 @@ static inline float route_weight(__local const struct choice *c, int n_experts)
  * group of a row chooses. */
 static inline void route_end(__global uint *sums, int quarter, int from, float sum,
                              __global uint *arrivals, __global const float *score_bias,
-                             __global const float *choice_bias, __global int *experts,
+                             __global const float *choice_bias,
+                             __global const float *expert_scale, __global int *experts,
                              __global float *weights, __global int4 *tiles, __global int2 *entries,
                              int n_experts, int padded, int used, const struct route_rule *rule,
                              __local struct choice *c, __local int *last)
@@ -415,6 +417,8 @@ static inline void route_end(__global uint *sums, int quarter, int from, float s
         for (int slot = 0; slot < used; slot++)
             weights[slot] = weights[slot] * scale;
     }
+    for (int slot = 0; slot < used && lid == 0 && (flags & ROUTE_EXPERT_SCALE); slot++)
+        weights[slot] = weights[slot] * expert_scale[experts[slot]];
     if ((flags & ROUTE_SHARED) && lid == 0 && used)
         route_shared(experts, weights, tiles, entries, used, n_experts, rule,
                      flags & ROUTE_SHARED_GATE ? c->score[n_experts] : 0.0f);
@@ -429,9 +433,9 @@ static inline void route_end(__global uint *sums, int quarter, int from, float s
  * which the last one that ends chooses. */
 __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
     __global const float *h, __global const float *router, __global const float *score_bias,
-    __global const float *choice_bias, __global float *scores, __global uint *arrivals,
-    __global int *experts, __global float *weights, __global int4 *tiles, __global int2 *entries,
-    int base, int n, int n_experts, int padded, int used, float jitter, float floor, float factor,
+    __global const float *choice_bias, __global const float *expert_scale, __global float *scores,
+    __global uint *arrivals, __global int *experts, __global float *weights, __global int4 *tiles,
+    __global int2 *entries, int base, int n, int n_experts, int padded, int used, float jitter, float floor, float factor,
     float shared, int flags, int groups, int groups_used)
 {
     size_t row = get_group_id(1);
@@ -510,6 +514,8 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
         for (int slot = 0; slot < used; slot++)
             weights[slot] = weights[slot] * scale;
     }
+    for (int slot = 0; slot < used && (flags & ROUTE_EXPERT_SCALE); slot++)
+        weights[slot] = weights[slot] * expert_scale[experts[slot]];
     if (flags & ROUTE_SHARED)
         route_shared(experts, weights, tiles, entries, used, n_experts, &rule,
                      flags & ROUTE_SHARED_GATE ? scores[n_experts] : 0.0f);
@@ -528,8 +534,8 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
 
     float sum = router_sum(&in, router, begin, end, padded, &room, &ahead);
 
-    route_end(sums, quarter, from, sum, arrivals + row, score_bias, choice_bias, experts, weights,
-              tiles, entries, n_experts, padded, used, &rule, &c, &last);
+    route_end(sums, quarter, from, sum, arrivals + row, score_bias, choice_bias, expert_scale,
+              experts, weights, tiles, entries, n_experts, padded, used, &rule, &c, &last);
 #endif
 }
 
@@ -541,9 +547,10 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
 __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_route(
     __global const float *x, __global const float *w, __global const float *b, __global float *h,
     __global act_t *hq, __global float *hd, __global float *hs, __global const float *router,
-    __global const float *score_bias, __global const float *choice_bias, __global float *scores,
-    __global uint *arrivals, __global int *experts, __global float *weights, __global int4 *tiles,
-    __global int2 *entries, float inv_n, float eps, int norm_flags, int base, int n, int n_experts,
+    __global const float *score_bias, __global const float *choice_bias,
+    __global const float *expert_scale, __global float *scores, __global uint *arrivals,
+    __global int *experts, __global float *weights, __global int4 *tiles, __global int2 *entries,
+    float inv_n, float eps, int norm_flags, int base, int n, int n_experts,
     int padded, int used, float jitter, float floor, float factor, float shared, int flags,
     int groups, int groups_used)
 {
@@ -597,10 +604,29 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_rou
     float sum = router_sum(&row, router, begin, end, padded, &room, &stage);
 
     route_end((__global uint *)scores, writes ? 4 : quarter, from, sum, arrivals, score_bias,
-              choice_bias, experts + base, weights + base, tiles, entries, n_experts, padded, used,
+              choice_bias, expert_scale, experts + base, weights + base, tiles, entries, n_experts, padded, used,
               &rule, &c, &last);
 }
 #endif
+
+/* The choices of a dense layer, n places of `stride` a row, from `base` on: its only expert, the
+ * others nobody. Of a single row its tile and entry, too. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void choose_dense(
+    __global int *experts, __global float *weights, __global int4 *tiles, __global int2 *entries,
+    int base, int n, int stride, float factor)
+{
+    int i = get_global_id(0);
+    bool first = i % stride == 0;
+
+    if (i < n) {
+        experts[base + i] = first ? 0 : -1;
+        weights[base + i] = first ? factor : 0.0f;
+    }
+    if (i == 0 && n == stride) {
+        tiles[0] = (int4)(0, 1, 0, 0);
+        entries[0] = (int2)(0, 0);
+    }
+}
 
 /* Rows grouped by expert: entries (row, where its output goes), tiles (first entry, entries,
  * expert) of at most `tile` entries; tiles beyond the last are empty. Of the choices only experts
