@@ -571,10 +571,10 @@ int jobs_down(struct device *d, const struct expert_bank *bank, int first, int e
  */
 int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
                       int first, int end, int many, struct error *e);
-/* Rows of h through a layer's router: choices and weights to place `base` of all_chosen and
+/* Rows of `from` through a layer's router: choices and weights to place `base` of all_chosen and
  * all_weights; tiles: the tiles and entries of a single row, too. */
-int jobs_route(struct device *d, int layer, const struct routing *r, int rows, int base, bool tiles,
-               struct error *e);
+int jobs_route(struct device *d, int layer, const struct routing *r, cl_mem from, int rows,
+               int base, bool tiles, struct error *e);
 /* Arguments of the norm's kernel: a work-group of row_items a row. */
 int jobs_norm_args(struct device *d, const struct norms_shape *s, const struct norm_rows *n,
                    struct error *e);

@@ -425,8 +425,8 @@ bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, en
     return kernel_set_supports(d, kind, type);
 }
 
-/* Dense layers, and the routers in routing.cl with as many experts per token as the list of choices
- * holds; layers with others run as single jobs, routed by the host. */
+/* Dense layers, and the routers in routing.cl; layers with others run as single jobs, routed by the
+ * host. */
 bool kernel_set_fuses(const struct device *d, int layer)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -434,11 +434,10 @@ bool kernel_set_fuses(const struct device *d, int layer)
     const struct ffn_shape *s = &shape->ffn;
     const struct router_shape *r = &s->router;
 
-    return !norms_sum(&shape->norms) && shape->norms.eps_after == 0.0f && !shape->inputs &&
-           !hp->streams && !r->early && !r->on_input &&
-           (s->kind == FFN_DENSE ? s->shared == 1
-                                 : (s->kind == FFN_ROUTED || s->kind == FFN_DENSE_AND_ROUTED) &&
-                                       shape_used(shape) == hp->n_experts_used && r->groups <= 16);
+    return !norms_sum(&shape->norms) && !shape->inputs && !hp->streams && !r->on_input &&
+           (s->kind == FFN_DENSE
+                ? s->shared == 1
+                : (s->kind == FFN_ROUTED || s->kind == FFN_DENSE_AND_ROUTED) && r->groups <= 16);
 }
 
 int kernel_set_build(struct device *d, struct error *e)

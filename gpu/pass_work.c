@@ -372,6 +372,42 @@ static void add_plain(struct pass_work *p, const char *name, int rows, int n)
              (struct kernel_work){.near = 1, .slots = (double)rows * n * 20}, "", rows, n);
 }
 
+/* The router's part: work-groups, and what they ask for. */
+struct router_work {
+    double groups;
+    struct kernel_work work;
+};
+
+static struct router_work router_work(const struct device *d, int layer, int rows)
+{
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    bool mixes = s->router.kind == ROUTER_SPARSEMIXER;
+    double n = d->base.config.model->hp.hidden, experts = s->experts,
+           scores = experts + (s->shared && s->shared_gate == SHARED_SIGMOID),
+           slot = experts / 16 + 16 + 10 + (mixes ? experts + 25 : 0),
+           choice = (mixes ? 0 : 2 * experts + 30) + s->used * slot;
+
+    /* stages of 8 times 16 bytes a work-item: the additions of one outlast the wait for the next;
+     * the last group of a row chooses */
+    return (struct router_work){d->wide ? 1 : 4 * ceil_div(scores, 16),
+                                {.far = 1 + LAST_FAR,
+                                 .near = 1,
+                                 .steps = choice,
+                                 .ahead = n / 4,
+                                 .bytes = n * d->padded_experts * 4,
+                                 .slots = rows * n * d->padded_experts * (LOAD_SLOTS + 1)}};
+}
+
+static void add_route(const struct device *d, struct pass_work *p, int layer, int rows)
+{
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    struct router_work r = router_work(d, layer, rows);
+
+    add(p, "route", r.groups * rows, d->route_items,
+        2.0 * rows * d->base.config.model->hp.hidden * s->experts, r.work, "%d x %d of %d", rows,
+        s->used + joined_shared(d, layer), s->experts);
+}
+
 static void add_attention(const struct device *d, struct pass_work *p, int layer, int rows,
                           int depth, int used, bool normed, bool fused)
 {
@@ -381,6 +417,8 @@ static void add_attention(const struct device *d, struct pass_work *p, int layer
 
     if (!normed)
         add_norm(d, p, &s->norms, rows, used);
+    if (fused && s->ffn.router.early)
+        add_route(d, p, layer, rows);
     add_projection(d, p, layer, rows);
     add_heads(d, p, layer, rows);
     if (rows == 1 && kernel_set_token_attends(d, &s->mixer, depth / CHUNK + 1)) {
@@ -522,37 +560,26 @@ static void add_choice(const struct device *d, struct pass_work *p, int layer, i
 {
     const struct layer_shape *shape = shape_of(d, layer);
     const struct ffn_shape *s = &shape->ffn;
-    bool mixes = s->router.kind == ROUTER_SPARSEMIXER;
-    double n = d->base.config.model->hp.hidden, experts = s->experts, items = d->route_items,
-           scores = experts + (s->shared && s->shared_gate == SHARED_SIGMOID),
-           groups = d->wide ? 1 : 4 * ceil_div(scores, 16),
-           slot = experts / 16 + 16 + 10 + (mixes ? experts + 25 : 0),
-           choice = (mixes ? 0 : 2 * experts + 30) + s->used * slot;
-    /* stages of 8 times 16 bytes a work-item: the additions of one outlast the wait for the next;
-     * the last group of a row chooses */
-    struct kernel_work work = {.far = 1 + LAST_FAR,
-                               .near = 1,
-                               .steps = choice,
-                               .ahead = n / 4,
-                               .bytes = n * d->padded_experts * 4,
-                               .slots = rows * n * d->padded_experts * (LOAD_SLOTS + 1)};
+    double n = d->base.config.model->hp.hidden, items = d->route_items;
+    struct router_work r = router_work(d, layer, rows);
 
-    if (rows == 1 && d->token_route && s->kind == FFN_ROUTED && !shape->parallel) {
+    if (rows == 1 && d->token_route && s->kind == FFN_ROUTED && !shape->parallel &&
+        !s->router.early) {
         /* the first stage comes while the row is normed */
-        work.far = LAST_FAR;
-        work.near += 1 + ceil_div(n / 4, 8 * items);
-        work.ahead += norm_steps(&shape->norms, n);
-        add(p, "token_route", groups + 4, items, 2.0 * n * experts, work, "%d x %d, %d of %d", rows,
-            d->base.config.model->hp.hidden, s->used + joined_shared(d, layer), s->experts);
+        r.work.far = LAST_FAR;
+        r.work.near += 1 + ceil_div(n / 4, 8 * items);
+        r.work.ahead += norm_steps(&shape->norms, n);
+        add(p, "token_route", r.groups + 4, items, 2.0 * n * s->experts, r.work,
+            "%d x %d, %d of %d", rows, d->base.config.model->hp.hidden,
+            s->used + joined_shared(d, layer), s->experts);
         return;
     }
     if (!shape->parallel)
         add_norm(d, p, &shape->norms, rows, 0);
     if (s->kind == FFN_DENSE)
         add_plain(p, "choose_dense", rows, d->base.config.model->hp.n_experts_used);
-    else
-        add(p, "route", groups * rows, items, 2.0 * rows * n * experts, work, "%d x %d of %d", rows,
-            s->used + joined_shared(d, layer), s->experts);
+    else if (!s->router.early)
+        add_route(d, p, layer, rows);
 }
 
 /* A dense part and routed experts, each with its norms, and their sum. */

@@ -255,6 +255,8 @@ static int norm_and_route(struct device *d, const struct layer_run *r, bool tile
     bool apart = s->ffn.kind == FFN_DENSE_AND_ROUTED;
     struct norm_rows n = {d->x, a->expert_norm_w, a->expert_norm_b, d->h, .rows = r->rows};
 
+    if (s->ffn.router.early) /* they are known */
+        return jobs_norm_rows(d, &s->norms, n, e);
     if (!s->parallel && !apart && s->ffn.kind == FFN_ROUTED && r->rows == 1 && d->token_route)
         return jobs_token_route(d, r->layer, &n, &a->routing, r->base, tiles, e);
     if (apart) {
@@ -265,7 +267,7 @@ static int norm_and_route(struct device *d, const struct layer_run *r, bool tile
         return ERR_DEVICE;
     return s->ffn.kind == FFN_DENSE
                ? jobs_choose_dense(d, r->layer, r->rows, r->base, e)
-               : jobs_route(d, r->layer, &a->routing, r->rows, r->base, tiles, e);
+               : jobs_route(d, r->layer, &a->routing, d->h, r->rows, r->base, tiles, e);
 }
 
 /* What the experts of a layer gave, added to x; fresh: instead of x. */
@@ -281,11 +283,12 @@ static int combine(struct device *d, cl_mem x, int rows, const struct expert_sum
                        e);
 }
 
-static int norm_in_place(struct device *d, const struct layer_run *r, cl_mem x, cl_mem w, cl_mem b,
-                         struct error *e)
+static int norm_behind_in_place(struct device *d, const struct layer_run *r, cl_mem x, cl_mem w,
+                                cl_mem b, struct error *e)
 {
-    return jobs_norm_rows(d, &jobs_shape(d, r->layer)->norms,
-                          (struct norm_rows){x, w, b, x, .rows = r->rows}, e);
+    const struct norms_shape behind = norms_behind(&jobs_shape(d, r->layer)->norms);
+
+    return jobs_norm_rows(d, &behind, (struct norm_rows){x, w, b, x, .rows = r->rows}, e);
 }
 
 /* A dense part and routed experts, each with its own norm before and behind, to their sum in y. The
@@ -302,13 +305,13 @@ static int experts_apart(struct device *d, const struct layer_run *r, bool by_ho
         (by_host ? layer_experts_by_host(d, r->layer, r->rows, r->base, e) : run_routed(d, r, e)) <
             0 ||
         combine(d, d->y, r->rows, &sum, true, e) < 0 ||
-        norm_in_place(d, r, d->y, a->apart_w[APART_ROUTED_AFTER], a->apart_b[APART_ROUTED_AFTER],
-                      e) < 0)
+        norm_behind_in_place(d, r, d->y, a->apart_w[APART_ROUTED_AFTER],
+                             a->apart_b[APART_ROUTED_AFTER], e) < 0)
         return ERR_DEVICE;
     return launch_copy(d, d->out, (size_t)(used * r->rows) * row, d->h, (size_t)r->rows * row, e) <
                        0 ||
-                   norm_in_place(d, r, d->h, a->apart_w[APART_SHARED_AFTER],
-                                 a->apart_b[APART_SHARED_AFTER], e) < 0
+                   norm_behind_in_place(d, r, d->h, a->apart_w[APART_SHARED_AFTER],
+                                        a->apart_b[APART_SHARED_AFTER], e) < 0
                ? ERR_DEVICE
                : jobs_add_rows(d, d->y, d->h, 1.0f, r->rows, e);
 }
@@ -326,7 +329,7 @@ static int end_layer(struct device *d, const struct layer_run *r, struct between
     *left = (struct between){.normed = false};
     if (s->norms.after) {
         if ((sum.used && combine(d, d->y, r->rows, &sum, true, e) < 0) ||
-            norm_in_place(d, r, d->y, a->expert_after_w, a->expert_after_b, e) < 0 ||
+            norm_behind_in_place(d, r, d->y, a->expert_after_w, a->expert_after_b, e) < 0 ||
             jobs_add_rows(d, d->x, d->y, 1.0f, r->rows, e) < 0)
             return ERR_DEVICE;
     } else if (combine(d, d->x, r->rows, &sum, false, e) < 0) {
@@ -339,6 +342,21 @@ static int end_layer(struct device *d, const struct layer_run *r, struct between
         return ERR_DEVICE;
     return launch_core(d, CORE_SCALE, "scale_rows", (size_t)(r->rows * hp->hidden), 1, 1,
                        CORE_ITEMS, e);
+}
+
+/* The choice by the stream before the mixer, which is normed then. */
+static int route_early(struct device *d, const struct layer_run *r, struct between *from,
+                       bool tiles, struct error *e)
+{
+    const struct block *a = r->a;
+
+    if (!from->normed &&
+        jobs_norm_rows(d, &jobs_shape(d, r->layer)->norms,
+                       (struct norm_rows){d->x, a->norm_w, a->norm_b, d->h, r->rows, from->sum},
+                       e) < 0)
+        return ERR_DEVICE;
+    *from = (struct between){.normed = true};
+    return jobs_route(d, r->layer, &a->routing, d->x, r->rows, r->base, tiles, e);
 }
 
 /* One layer of a job, from what the one before left to what it leaves. */
@@ -357,7 +375,7 @@ static int whole_layer(struct device *d, struct layer_run *r, const struct spans
     by_host = !alike(d, r->layer) || (banked(d, r->layer) > BANK && !r->joined) ||
               blas_wants(d, type, r->rows * shape_used(s) / experts + 1);
     *left = (struct between){.sum = sum_of(d, r, shape_used(s))};
-    if (!a ||
+    if (!a || (s->ffn.router.early && route_early(d, r, &from, r->rows == 1 && !by_host, e) < 0) ||
         jobs_attention_block(d, a, r->layer, spans, &from, after ? d->y : d->x, !after, e) < 0 ||
         (after && jobs_add_rows(d, d->x, d->y, 1.0f, r->rows, e) < 0) ||
         norm_and_route(d, r, r->rows == 1 && (apart || !by_host), e) < 0)

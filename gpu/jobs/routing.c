@@ -50,20 +50,20 @@ static double route_factor(const struct router_shape *r)
     return r->factor != 0.0f ? (double)r->factor : 1.0;
 }
 
-int jobs_route(struct device *d, int layer, const struct routing *w, int rows, int base, bool tiles,
-               struct error *e)
+int jobs_route(struct device *d, int layer, const struct routing *w, cl_mem from, int rows,
+               int base, bool tiles, struct error *e)
 {
     const struct ffn_shape *s = &jobs_shape(d, layer)->ffn;
     const struct router_shape *r = &s->router;
     size_t items = (size_t)d->route_items, groups = d->wide ? 1 : route_work(s);
 
-    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmmmmiiiiiffffiii", d->h, w->router,
+    if (launch_args(d, d->core[CORE_ROUTE], 0, e, "mmmmmmmmmmmiiiiiffffiiii", from, w->router,
                     w->score_bias, w->choice_bias, w->expert_scale, d->scores, d->arrivals,
                     d->all_chosen, d->all_weights, d->tiles, d->entries, base,
                     d->base.config.model->hp.hidden, s->experts, d->padded_experts, s->used,
                     (double)r->jitter, (double)r->floor, route_factor(r),
                     (double)shape_shared_factor(s), route_flags(d, layer, w, tiles),
-                    route_groups(r), r->groups_used) < 0)
+                    route_groups(r), r->groups_used, d->base.config.model->hp.n_experts_used) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_ROUTE, "route", groups * items, (size_t)rows, 1, items, e);
 }
@@ -77,14 +77,15 @@ int jobs_token_route(struct device *d, int layer, const struct norm_rows *n,
     size_t items = (size_t)d->route_items, groups = route_work(s) + 4;
     int hidden = d->base.config.model->hp.hidden;
 
-    if (launch_args(d, d->core[CORE_TOKEN_ROUTE], 0, e, "mmmmmmmmmmmmmmmmmffiiiiiiffffiii", n->x,
+    if (launch_args(d, d->core[CORE_TOKEN_ROUTE], 0, e, "mmmmmmmmmmmmmmmmmffiiiiiiffffiiii", n->x,
                     n->w, n->b, n->h, d->hq.q, d->hq.d, d->hq.s, w->router, w->score_bias,
                     w->choice_bias, w->expert_scale, d->scores, d->arrivals, d->all_chosen,
                     d->all_weights, d->tiles, d->entries, (double)(1.0f / (float)hidden),
                     (double)norms->eps, jobs_norm_flags(norms, n), base, hidden, s->experts,
                     d->padded_experts, s->used, (double)r->jitter, (double)r->floor,
                     route_factor(r), (double)shape_shared_factor(s),
-                    route_flags(d, layer, w, tiles), route_groups(r), r->groups_used) < 0)
+                    route_flags(d, layer, w, tiles), route_groups(r), r->groups_used,
+                    d->base.config.model->hp.n_experts_used) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_TOKEN_ROUTE, "token_route", groups * items, 1, 1, items, e);
 }

@@ -153,6 +153,7 @@ static inline float router_sum(const struct route_row *row, __global const float
 struct route_rule {
     float jitter, floor, factor, shared;
     int flags, groups, groups_used; /* groups 0: experts are chosen from all */
+    int stride;                     /* places of a row, those behind its slots are nobody's */
 };
 
 /* The better of a group's score so far and the next expert's: of its two best where the choice has
@@ -176,6 +177,16 @@ static inline float group_sum(const struct group_score *s, int size, int flags)
 static inline int route_scores(int n_experts, int flags)
 {
     return n_experts + (flags & ROUTE_SHARED_GATE ? 1 : 0);
+}
+
+/* The places behind a row's slots. */
+static inline void route_rest(__global int *experts, __global float *weights, int used,
+                              const struct route_rule *rule)
+{
+    for (int i = used + (rule->flags & ROUTE_SHARED ? 1 : 0); i < rule->stride; i++) {
+        experts[i] = -1;
+        weights[i] = 0.0f;
+    }
 }
 
 /* The slot behind the chosen ones; gate: the shared expert's score. */
@@ -422,13 +433,16 @@ static inline void route_end(__global uint *sums, int quarter, int from, float s
     if ((flags & ROUTE_SHARED) && lid == 0 && used)
         route_shared(experts, weights, tiles, entries, used, n_experts, rule,
                      flags & ROUTE_SHARED_GATE ? c->score[n_experts] : 0.0f);
+    if (lid == 0 && used)
+        route_rest(experts, weights, used, rule);
 }
 #endif
 
 /* Rule 10: scores of one row with the router as memory_routing lays it out, then SparseMixer,
  * softmax or sigmoid, whose scores become probabilities in place; flags: ROUTE_.. above. The chosen
  * weights, if normalised over their sum plus the floor, times factor; shared: the shared expert's
- * weight where it has no gate. A row of experts has `used` slots, and one more where one is shared.
+ * weight where it has no gate. A row of experts has `used` slots, and one more where one is shared,
+ * of `stride` places.
  * Groups: (1, rows) where WIDE; else (4 quarters of the columns of each sixteen scores, rows), of
  * which the last one that ends chooses. */
 __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
@@ -436,16 +450,16 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
     __global const float *choice_bias, __global const float *expert_scale, __global float *scores,
     __global uint *arrivals, __global int *experts, __global float *weights, __global int4 *tiles,
     __global int2 *entries, int base, int n, int n_experts, int padded, int used, float jitter, float floor, float factor,
-    float shared, int flags, int groups, int groups_used)
+    float shared, int flags, int groups, int groups_used, int stride)
 {
     size_t row = get_group_id(1);
-    int slots = used + (flags & ROUTE_SHARED ? 1 : 0);
-    const struct route_rule rule = {jitter, floor, factor, shared, flags, groups, groups_used};
+    const struct route_rule rule = {jitter, floor,  factor,      shared,
+                                    flags,  groups, groups_used, stride};
 
     h += row * n;
     scores += row * 4 * padded;
-    experts += base + row * slots;
-    weights += base + row * slots;
+    experts += base + row * stride;
+    weights += base + row * stride;
 #if WIDE
     for (int e = 0; e < padded; e += 16) {
         float16 sum[4], s;
@@ -519,6 +533,7 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
     if (flags & ROUTE_SHARED)
         route_shared(experts, weights, tiles, entries, used, n_experts, &rule,
                      flags & ROUTE_SHARED_GATE ? scores[n_experts] : 0.0f);
+    route_rest(experts, weights, used, &rule);
 #else
     __local struct route_room room;
     __local struct choice c;
@@ -552,7 +567,7 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_rou
     __global int *experts, __global float *weights, __global int4 *tiles, __global int2 *entries,
     float inv_n, float eps, int norm_flags, int base, int n, int n_experts,
     int padded, int used, float jitter, float floor, float factor, float shared, int flags,
-    int groups, int groups_used)
+    int groups, int groups_used, int stride)
 {
     __local struct route_room room;
     __local struct choice c;
@@ -566,7 +581,8 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_rou
                    : n % 128 ? (quarter ? 0 : n)
                              : end;
     bool whole = n <= ROW_TILE;
-    const struct route_rule rule = {jitter, floor, factor, shared, flags, groups, groups_used};
+    const struct route_rule rule = {jitter, floor,  factor,      shared,
+                                    flags,  groups, groups_used, stride};
     struct route_row row = {.x = x, .w = w, .b = b, .mean = 0.0f, .r = 1.0f, .flags = norm_flags};
     struct route_ahead stage;
     struct norm_ahead ahead;
