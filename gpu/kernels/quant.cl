@@ -417,8 +417,8 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void token_gat
  * norm of the layer behind it, in one launch. Groups: row groups, each with all `used` experts, a
  * few of them side by side: their blocks have terms in local memory together, at most 4 STEP of
  * them. The last group that ends norms x, of at most ROW_TILE columns. flags as in norm; 8: there
- * is no norm. weights: from `base` on, each times `scale`; arrivals: last_of. Expert s of tile s; m:
- * its row s. */
+ * is no norm. weights: from `base` on, each times `scale`; arrivals: last_of. Expert s of tile s;
+ * m: its row s. */
 __kernel __attribute__((reqd_work_group_size(WIDTH * SLOTS, 1, 1))) void token_down(
     __global const act_t *m, __global const float *md, __global const float *ms,
     __global const int4 *tiles, __global const float *weights, __global float *x,

@@ -366,11 +366,11 @@ static inline float route_weight(__local const struct choice *c, int n_experts)
  * group of a row chooses. */
 static inline void route_end(__global uint *sums, int quarter, int from, float sum,
                              __global uint *arrivals, __global const float *score_bias,
-                             __global const float *choice_bias,
-                             __global const float *expert_scale, __global int *experts,
-                             __global float *weights, __global int4 *tiles, __global int2 *entries,
-                             int n_experts, int padded, int used, const struct route_rule *rule,
-                             __local struct choice *c, __local int *last)
+                             __global const float *choice_bias, __global const float *expert_scale,
+                             __global int *experts, __global float *weights, __global int4 *tiles,
+                             __global int2 *entries, int n_experts, int padded, int used,
+                             const struct route_rule *rule, __local struct choice *c,
+                             __local int *last)
 {
     int lid = get_local_id(0), flags = rule->flags, most = route_scores(n_experts, flags);
     __local const float *by = flags & ROUTE_WEIGHS ? c->term : c->score;
@@ -449,8 +449,8 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
     __global const float *h, __global const float *router, __global const float *score_bias,
     __global const float *choice_bias, __global const float *expert_scale, __global float *scores,
     __global uint *arrivals, __global int *experts, __global float *weights, __global int4 *tiles,
-    __global int2 *entries, int base, int n, int n_experts, int padded, int used, float jitter, float floor, float factor,
-    float shared, int flags, int groups, int groups_used, int stride)
+    __global int2 *entries, int base, int n, int n_experts, int padded, int used, float jitter,
+    float floor, float factor, float shared, int flags, int groups, int groups_used, int stride)
 {
     size_t row = get_group_id(1);
     const struct route_rule rule = {jitter, floor,  factor,      shared,
@@ -565,9 +565,9 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_rou
     __global const float *score_bias, __global const float *choice_bias,
     __global const float *expert_scale, __global float *scores, __global uint *arrivals,
     __global int *experts, __global float *weights, __global int4 *tiles, __global int2 *entries,
-    float inv_n, float eps, int norm_flags, int base, int n, int n_experts,
-    int padded, int used, float jitter, float floor, float factor, float shared, int flags,
-    int groups, int groups_used, int stride)
+    float inv_n, float eps, int norm_flags, int base, int n, int n_experts, int padded, int used,
+    float jitter, float floor, float factor, float shared, int flags, int groups, int groups_used,
+    int stride)
 {
     __local struct route_room room;
     __local struct choice c;
@@ -620,8 +620,8 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_rou
     float sum = router_sum(&row, router, begin, end, padded, &room, &stage);
 
     route_end((__global uint *)scores, writes ? 4 : quarter, from, sum, arrivals, score_bias,
-              choice_bias, expert_scale, experts + base, weights + base, tiles, entries, n_experts, padded, used,
-              &rule, &c, &last);
+              choice_bias, expert_scale, experts + base, weights + base, tiles, entries, n_experts,
+              padded, used, &rule, &c, &last);
 }
 #endif
 
