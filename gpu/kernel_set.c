@@ -435,7 +435,7 @@ bool kernel_set_fuses(const struct device *d, int layer)
     const struct router_shape *r = &s->router;
 
     return !norms_sum(&shape->norms) && shape->norms.eps_after == 0.0f && !shape->scaled &&
-           !shape->parallel && !r->expert_scales && !r->early && !r->on_input &&
+           !shape->parallel && !r->expert_scales && !r->early && !r->on_input && !s->grouped &&
            s->kind == FFN_ROUTED && hp->residual_scale == 0.0f &&
            shape_used(shape) == hp->n_experts_used && r->groups <= 16;
 }

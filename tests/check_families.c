@@ -338,7 +338,7 @@ static void ran_there(const struct engine *g)
         const struct mixer_shape *m = &s->mixer;
         bool attends = m->kind == MIXER_ATTENTION && !m->qk_norm_turned && !m->chunked &&
                        !s->inputs && shape_value_dim(m) == m->key_dim && m->value_factor == 0.0f,
-             computes = !shape_sparse(&s->ffn) && !s->ffn.router.on_input &&
+             computes = !shape_sparse(&s->ffn) && !s->ffn.router.on_input && !s->ffn.grouped &&
                         shape_one_limit(&s->ffn);
 
         ck_assert_int_eq(p->attention[l], attends);
