@@ -757,6 +757,7 @@ struct engine *engine_draft_model(struct engine *g)
 void engine_observe_matrices(struct engine *g, const struct device_observer *o)
 {
     g->slots[0].ops->observe(g->slots[0].device, o);
+    g->matrices_observed = o != NULL;
 }
 
 void engine_routing_impose(struct engine *g, const struct imposed_routing *r)

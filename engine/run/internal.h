@@ -340,6 +340,7 @@ struct engine {
     void *pass_observer_ctx;
 
     /* of engine_observe_stream */
+    bool matrices_observed; /* engine_observe_matrices */
     void (*stream_observer)(void *ctx, int layer, const float *x, int rows);
     void *stream_observer_ctx;
     struct pass_tap stream_tap;

@@ -531,6 +531,34 @@ static void hand_over(struct engine *g, int n, enum plan_phase phase)
     forward_hand_over(&g->forward, any ? g->in_force : NULL);
 }
 
+/* Whether more is read of a session's rows than the logits of the last ones. */
+static bool reads_all(const struct session *s)
+{
+    const struct engine *g = s->engine;
+
+    for (int i = 0; i < DRAFTER_COUNT; i++)
+        if (s->spec.drafters[i] && s->spec.ops[i]->states)
+            return true;
+    return s->run.scores || s->run.pooling || g->config.routing || g->forward.tap ||
+           g->matrices_observed;
+}
+
+/* Of which rows somebody reads what the last layer's experts add. */
+static void want_rows(struct engine *g, int n)
+{
+    struct forward *f = &g->forward;
+
+    f->partly = false;
+    for (int i = 0, row = 0; i < n; i++) {
+        const struct pass_part *p = &g->pass.parts[i];
+        int first = p->all_logits || reads_all(p->session) ? 0 : p->rows - 1 - p->drafted;
+
+        for (int k = 0; k < p->rows; k++)
+            f->wanted[row++] = k >= first;
+        f->partly |= first > 0;
+    }
+}
+
 int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, struct error *e)
 {
     const struct pass_part *parts = g->pass.parts;
@@ -556,6 +584,7 @@ int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, st
     metrics_phase(g, phase);
     forward_placed(f, place_of_phase(g, phase), g->n_devices);
     hand_over(g, n, phase);
+    want_rows(g, n);
     g->trace.token = parts->session->n_tokens;
     g->pass_ns = clock_now();
     rc = g->config.routing ? routing_tap_begin(g, n, e) : 0;

@@ -61,6 +61,7 @@
     X(edits, z.rows)                             \
     X(resume_at, z.rows)                         \
     X(hands_over, z.rows)                        \
+    X(wanted, z.rows)                            \
     MICROBATCHES(X)
 /* of the groups of rows that a prompt's pass is split into: a span may be cut at both ends */
 #define MICROBATCHES(X)                                                 \
@@ -596,6 +597,12 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
     }
 }
 
+/* Whether the row's experts in this layer change anything that is read. */
+static bool is_wanted(const struct forward *f, int layer, int row)
+{
+    return !f->partly || layer + 1 < f->model->hp.n_layers || f->wanted[row];
+}
+
 /* Counting sort of the (row, slot) pairs by expert, then one group per expert, listed under its
  * device. */
 static void group_rows(struct forward *f, int layer)
@@ -606,7 +613,7 @@ static void group_rows(struct forward *f, int layer)
     memset(f->first_entry, 0, (size_t)(n + 1) * sizeof *f->first_entry);
     memset(f->n_groups, 0, sizeof f->n_groups);
     for (int i = 0; i < f->rows * used; i++)
-        if (chosen[i] >= 0)
+        if (chosen[i] >= 0 && is_wanted(f, layer, i / used))
             f->first_entry[chosen[i] + 1]++;
     for (int x = 0; x < n; x++) {
         int count = f->first_entry[x + 1], d = plan_expert(f->plan, layer, x);
@@ -621,7 +628,7 @@ static void group_rows(struct forward *f, int layer)
     for (int i = 0; i < f->rows * used; i++) {
         int at;
 
-        if (chosen[i] < 0)
+        if (chosen[i] < 0 || !is_wanted(f, layer, i / used))
             continue;
         at = f->first_entry[chosen[i]]++;
         f->row[at] = i / used;
@@ -1104,6 +1111,8 @@ static int run_fused(struct forward *f, int first, int last, bool audit, struct 
     struct device_slot *s = &f->slots[d];
     struct layers_job j = blocks_layers_job(f, first, last);
     uint64_t start;
+
+    j.wanted = d || !f->partly ? NULL : f->wanted; /* audits compare all of a device's */
 
     /* the device for the next attention was lost */
     if (f->deferred.n) {
