@@ -726,8 +726,8 @@ static int add_layers(struct export *x)
 
         bad = add_vectors(x, l) || add_block(x, (struct block_id){BLOCK_ATTENTION, l, 0}, 1) ||
               (s->experts && add_block(x, (struct block_id){BLOCK_EXPERT, l, 0}, s->experts)) ||
-              (s->grouped && add_block(x, (struct block_id){BLOCK_EXPERT, l, s->experts},
-                                       shape_further(s))) ||
+              (s->grouped &&
+               add_block(x, (struct block_id){BLOCK_EXPERT, l, s->experts}, shape_further(s))) ||
               (s->shared && add_block(x, (struct block_id){BLOCK_EXPERT, l, s->experts}, 1));
     }
     return bad;

@@ -13,7 +13,8 @@
 
 /* BLOCK_ATTENTION: the mixer, of whatever kind, with all norms and the router of its layer. Every
  * layer has one; in a layer without a mixer it has no matrices, and stays on the CPU. BLOCK_EXPERT:
- * a routed expert; after those the shared one, the adjugate ones, or a dense layer's feed-forward. */
+ * a routed expert; after those the shared one, the adjugate ones, or a dense layer's feed-forward.
+ */
 enum block_kind { BLOCK_ATTENTION, BLOCK_EXPERT, BLOCK_HEAD };
 
 struct block_id {

@@ -87,8 +87,8 @@ enum tensor_role {
     TENSOR_ADJUGATE_GATE,
     TENSOR_ADJUGATE_UP,
     TENSOR_ADJUGATE_DOWN,
-    TENSOR_SINKS,          /* (heads) */
-    TENSOR_SHARED_ROUTER,  /* (1, hidden) or (hidden) */
+    TENSOR_SINKS,         /* (heads) */
+    TENSOR_SHARED_ROUTER, /* (1, hidden) or (hidden) */
     /* MLA: (q_rank, hidden), (q_rank), (heads * key_dim, q_rank); (kv_rank + rope_dims, hidden),
      * (kv_rank) */
     TENSOR_Q_A,

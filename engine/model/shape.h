@@ -137,8 +137,8 @@ enum shared_gate { SHARED_PLAIN, SHARED_SIGMOID };
 
 struct ffn_shape {
     enum ffn_kind kind;
-    int experts, used;       /* routed ones; 0 in a dense layer */
-    int shared;              /* 1: one of shared_width is always used; also in a dense layer */
+    int experts, used; /* routed ones; 0 in a dense layer */
+    int shared;        /* 1: one of shared_width is always used; also in a dense layer */
     /* of one routed expert; of the shared one, the dense layer or an adjugate expert */
     int width, shared_width;
     /* routed experts in a row that have one further expert in common, an adjugate one: it is
@@ -358,8 +358,8 @@ static inline int shape_further_used(const struct ffn_shape *s)
     return s->shared + (s->grouped ? s->used : 0);
 }
 
-/* Expert blocks of a layer: the routed ones, then the shared one or the adjugate ones; a dense layer
- * is one that is always chosen. And how many of them a token uses. */
+/* Expert blocks of a layer: the routed ones, then the shared one or the adjugate ones; a dense
+ * layer is one that is always chosen. And how many of them a token uses. */
 static inline int shape_experts(const struct layer_shape *s)
 {
     return s->ffn.experts + shape_further(&s->ffn);

@@ -485,8 +485,7 @@ static struct prefetch_hint gate_hint(const struct cpu_device *d, int tid, int l
     const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
     struct gate_task t = gate_task_of(d, shape, task, rows, units);
 
-    if (task >= phase_part(d, gate_tasks(shape, rows, units), 1, tid + 1) ||
-        s->experts[t.slot] < 0)
+    if (task >= phase_part(d, gate_tasks(shape, rows, units), 1, tid + 1) || s->experts[t.slot] < 0)
         return down_hint(d, tid, expert_of(d, layer, s->experts[0]));
     return matrix_hint(gate_of(expert_of(d, layer, s->experts[t.slot])), t.unit * rows);
 }
