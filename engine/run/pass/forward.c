@@ -1192,8 +1192,7 @@ static int take_inputs(struct forward *f, const int *const *ids, struct error *e
     return rc < 0 || !n ? rc : finish(cpu, cpu->ops->inputs(cpu->device, &j, e), e);
 }
 
-/* Sets the spans of this pass and embeds their tokens. */
-static int begin(struct forward *f, const struct span *spans, const int *const *ids,
+int blocks_begin(struct forward *f, const struct span *spans, const int *const *ids,
                  const float *const *states, int n, struct error *e)
 {
     size_t hidden = (size_t)f->model->hp.hidden;
@@ -1254,7 +1253,7 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
     assert(f->plan && n > 0);
     expert_cache_pass(f->model->cache);
     mem_guard_arm("forward");
-    rc = begin(f, spans, ids, states, n, e);
+    rc = blocks_begin(f, spans, ids, states, n, e);
     rows = f->rows;
     if (rc == 0 && (split = microbatch_count(f)) > 1) {
         layer = hp->n_layers;
