@@ -603,7 +603,7 @@ START_TEST(test_kinds_on_opencl)
                      r.finding[0].what);
     for (int l = 0; l < 3; l++) { /* what stays on the CPU */
         latent |= layers[l].mixer.kind == MIXER_MLA || layers[l].mixer.qk_norm_turned;
-        experts &= !layers[l].ffn.router.on_input;
+        experts &= !layers[l].ffn.router.on_input && !layers[l].ffn.grouped;
     }
     ck_assert_int_eq(r.checks[CONFORMANCE_HEAD] > 0, !s.embedding_width);
     ck_assert_int_eq(r.checks[CONFORMANCE_ATTENTION] > 0, !latent);

@@ -370,8 +370,10 @@ static int add_gate_up(struct export *x, int layer, const struct matrix *gate)
 static int add_block(struct export *x, struct block_id id, int experts)
 {
     struct block_matrix list[BLOCK_MATRICES];
-    bool stacked = id.kind == BLOCK_EXPERT && export_role_of(x->m, id, MATRIX_UP) == TENSOR_UPS,
-         fused = stacked && x->family->gguf_fused && x->m->layers[id.layer].experts->gate.bytes;
+    enum tensor_role up = export_role_of(x->m, id, MATRIX_UP);
+    bool stacked = id.kind == BLOCK_EXPERT && (up == TENSOR_UPS || up == TENSOR_ADJUGATE_UP),
+         fused = stacked && up == TENSOR_UPS && x->family->gguf_fused &&
+                 x->m->layers[id.layer].experts->gate.bytes;
     size_t stride = stacked ? sizeof(struct expert_weights) : 0;
     int n = model_block_matrices(x->m, id, list), bad = 0;
 
