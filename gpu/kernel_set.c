@@ -406,7 +406,7 @@ static bool ffn_known(const struct ffn_shape *s, enum dtype type)
 {
     int step = dtype_is_quantised(type) ? 32 : 4;
 
-    return !s->router.on_input &&
+    return !s->router.on_input && !s->grouped &&
            (s->kind == FFN_ROUTED || s->kind == FFN_DENSE || s->kind == FFN_DENSE_AND_ROUTED) &&
            !shape_sparse(s) && (!s->experts || s->width % step == 0) &&
            (!s->shared || s->shared_width % step == 0);
@@ -435,6 +435,7 @@ bool kernel_set_fuses(const struct device *d, int layer)
     const struct router_shape *r = &s->router;
 
     return !norms_sum(&shape->norms) && !shape->inputs && !hp->streams && !r->on_input &&
+           !s->grouped &&
            (s->kind == FFN_DENSE
                 ? s->shared == 1
                 : (s->kind == FFN_ROUTED || s->kind == FFN_DENSE_AND_ROUTED) && r->groups <= 16);

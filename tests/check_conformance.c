@@ -437,6 +437,17 @@ static const struct {
                .limit = 0.2f,
                .router = {.kind = ROUTER_SOFTMAX, .normalised = true}},
        .norms = {RMS}}}},
+    {"like grovemoe: experts in groups, each with an adjugate one",
+     false,
+     {{.mixer = {MIXER, .qk_norm = QK_NORM_HEAD},
+       .ffn = {.experts = 6,
+               .used = 3,
+               .grouped = 2,
+               .width = 256,
+               .shared_width = 256,
+               .shared_factor = 0.05f,
+               .router = {.kind = ROUTER_SOFTMAX, .normalised = true}},
+       .norms = {RMS}}}},
     {"like hunyuan_v1_moe: norms behind the rotation",
      false,
      {{.mixer = {MIXER, .qk_norm = QK_NORM_HEAD, .qk_norm_turned = true},
@@ -634,7 +645,7 @@ START_TEST(test_kinds_on_opencl)
                      r.finding[0].what);
     for (int l = 0; l < 3; l++) { /* what stays on the CPU */
         latent |= layers[l].mixer.kind == MIXER_MLA || layers[l].mixer.qk_norm_turned;
-        experts &= !layers[l].ffn.router.on_input;
+        experts &= !layers[l].ffn.router.on_input && !layers[l].ffn.grouped;
     }
     ck_assert_int_eq(r.checks[CONFORMANCE_HEAD] > 0, !s.embedding_width);
     ck_assert_int_eq(r.checks[CONFORMANCE_ATTENTION] > 0, !latent);

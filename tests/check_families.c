@@ -37,7 +37,7 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "gemma4_e",        "granite",        "qwen3_5",
                                       "jamba",           "gemma3n",        "smallthinker",
                                       "llama4",          "muse_glimmer",   "maple",
-                                      "step3p5",         "mimo_v2_flash"};
+                                      "step3p5",         "mimo_v2_flash",  "grovemoe"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {
@@ -338,7 +338,7 @@ static void ran_there(const struct engine *g)
         const struct mixer_shape *m = &s->mixer;
         bool attends = m->kind == MIXER_ATTENTION && !m->qk_norm_turned && !m->chunked &&
                        !s->inputs && shape_value_dim(m) == m->key_dim && m->value_factor == 0.0f,
-             computes = !shape_sparse(&s->ffn) && !s->ffn.router.on_input &&
+             computes = !shape_sparse(&s->ffn) && !s->ffn.router.on_input && !s->ffn.grouped &&
                         shape_one_limit(&s->ffn);
 
         ck_assert_int_eq(p->attention[l], attends);

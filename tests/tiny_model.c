@@ -174,7 +174,7 @@ static void random_experts(struct tiny_model *t, const struct tiny_shape *s,
                            const struct ffn_shape *f, struct layer_weights *w, unsigned *seed)
 {
     float spread = 2.0f / sqrtf((float)s->hidden);
-    int n = f->experts + f->shared;
+    int n = f->experts + shape_further(f);
 
     if (f->experts)
         w->router = random_floats(t, (size_t)f->experts * (size_t)s->hidden, spread, 0.0f, seed);

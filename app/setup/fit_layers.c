@@ -105,6 +105,8 @@ static void put_ffn(struct strbuf *b, const struct ffn_shape *f)
     else if (f->kind == FFN_ROUTED && f->shared)
         strbuf_printf(b, ", a shared one of %d%s", f->shared_width,
                       f->shared_gate == SHARED_SIGMOID ? " behind a gate" : "");
+    if (f->grouped)
+        strbuf_printf(b, ", %d adjugate ones of %d", shape_further(f), f->shared_width);
     if (f->shared_factor != 0.0f)
         strbuf_printf(b, " times %g", (double)f->shared_factor);
     strbuf_printf(b, ", %s", shape_activation_word(f->activation));

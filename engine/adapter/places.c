@@ -147,6 +147,8 @@ bool place_parts(const struct reading *r, const struct place *at, struct block_i
         *id = (struct block_id){BLOCK_HEAD, 0, 0};
         return true;
     }
+    if (roles[i].where == WHERE_SHARED && hparams_layer(hp, at->layer)->ffn.grouped)
+        return false;
     if (roles[i].where == WHERE_SHARED)
         id->expert = hparams_layer(hp, at->layer)->ffn.experts;
     if (roles[i].where == WHERE_EXPERT)

@@ -190,6 +190,10 @@ enum tensor_role export_role_of(const struct model *m, struct block_id id, enum 
 
     if (part == MATRIX_Q && mixer->kind == MIXER_MLA && mixer->q_rank)
         return TENSOR_Q_B;
+    if (id.kind == BLOCK_EXPERT && s->grouped && id.expert >= s->experts)
+        return part == MATRIX_GATE ? TENSOR_ADJUGATE_GATE
+               : part == MATRIX_UP ? TENSOR_ADJUGATE_UP
+                                   : TENSOR_ADJUGATE_DOWN;
     if (id.kind == BLOCK_EXPERT && id.expert == s->experts)
         return part == MATRIX_GATE ? (dense ? TENSOR_DENSE_GATE : TENSOR_SHARED_GATE)
                : part == MATRIX_UP ? (dense ? TENSOR_DENSE_UP : TENSOR_SHARED_UP)
@@ -324,6 +328,7 @@ static bool is_gate_up(const struct export *x, struct block_id id, enum matrix_p
     char name[160];
 
     if (id.kind != BLOCK_EXPERT || part > MATRIX_UP || part < MATRIX_GATE ||
+        hparams_layer(&x->m->hp, id.layer)->ffn.grouped ||
         id.expert != hparams_layer(&x->m->hp, id.layer)->ffn.experts)
         return false;
     family_gguf_name(x->family, export_role_of(x->m, id, MATRIX_UP), id.layer, false, false, name,
@@ -365,8 +370,10 @@ static int add_gate_up(struct export *x, int layer, const struct matrix *gate)
 static int add_block(struct export *x, struct block_id id, int experts)
 {
     struct block_matrix list[BLOCK_MATRICES];
-    bool stacked = id.kind == BLOCK_EXPERT && export_role_of(x->m, id, MATRIX_UP) == TENSOR_UPS,
-         fused = stacked && x->family->gguf_fused && x->m->layers[id.layer].experts->gate.bytes;
+    enum tensor_role up = export_role_of(x->m, id, MATRIX_UP);
+    bool stacked = id.kind == BLOCK_EXPERT && (up == TENSOR_UPS || up == TENSOR_ADJUGATE_UP),
+         fused = stacked && up == TENSOR_UPS && x->family->gguf_fused &&
+                 x->m->layers[id.layer].experts->gate.bytes;
     size_t stride = stacked ? sizeof(struct expert_weights) : 0;
     int n = model_block_matrices(x->m, id, list), bad = 0;
 
@@ -721,6 +728,8 @@ static int add_layers(struct export *x)
 
         bad = add_vectors(x, l) || add_block(x, (struct block_id){BLOCK_ATTENTION, l, 0}, 1) ||
               (s->experts && add_block(x, (struct block_id){BLOCK_EXPERT, l, 0}, s->experts)) ||
+              (s->grouped &&
+               add_block(x, (struct block_id){BLOCK_EXPERT, l, s->experts}, shape_further(s))) ||
               (s->shared && add_block(x, (struct block_id){BLOCK_EXPERT, l, s->experts}, 1));
     }
     return bad;

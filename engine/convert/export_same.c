@@ -58,7 +58,7 @@ static const char *other_ffn(const struct ffn_shape *a, const struct ffn_shape *
 
     return a->kind != b->kind || a->experts != b->experts || a->used != b->used ||
                    a->shared != b->shared || a->shared_width != b->shared_width ||
-                   a->shared_gate != b->shared_gate ||
+                   a->shared_gate != b->shared_gate || a->grouped != b->grouped ||
                    !near(shape_shared_factor(a), shape_shared_factor(b))
                ? "feed-forward"
            : a->activation != b->activation || !near(shape_limit(a, 0), shape_limit(b, 0)) ||

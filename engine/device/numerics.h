@@ -526,4 +526,26 @@ static inline void num_route(const struct router_shape *r, const float *scores, 
         weights[slot] = weights[slot] * scale;
 }
 
+/* Rule 10, adjugate experts, after whatever changed the k chosen ones: place i gets that of the
+ * i-th's group and the group's weights, summed in the order of places, times the factor; if the
+ * group had a place before, expert -1 and weight 0 (authors' modeling_grove_moe.py, which adds them
+ * one by one). */
+static inline void num_adjugates(const struct ffn_shape *s, const int *experts,
+                                 const float *weights, int *adjugates, float *sums)
+{
+    for (int i = 0; i < s->used; i++) {
+        int group = experts[i] < 0 ? -1 : experts[i] / s->grouped, first = i;
+
+        for (int k = i - 1; k >= 0 && group >= 0; k--)
+            if (experts[k] >= 0 && experts[k] / s->grouped == group)
+                first = k;
+        adjugates[i] = group < 0 || first < i ? -1 : s->experts + group;
+        sums[i] = adjugates[i] < 0 ? 0.0f : weights[i];
+        if (first < i)
+            sums[first] = sums[first] + weights[i];
+    }
+    for (int i = 0; i < s->used; i++)
+        sums[i] = sums[i] * s->shared_factor;
+}
+
 #endif

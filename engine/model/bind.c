@@ -606,6 +606,42 @@ static int bind_routed(struct binding *b, struct layer_weights *w, int layer, st
                      hidden, s->width, e);
 }
 
+/* A matrix of each adjugate expert: a tensor each, or all in one. */
+static int bind_adjugates_of(struct binding *b, struct layer_weights *w, int layer,
+                             enum tensor_role role, size_t field, int rows, int cols,
+                             struct error *e)
+{
+    const struct ffn_shape *s = &hparams_layer(&b->model->hp, layer)->ffn;
+    int n = shape_further(s), rc = 0;
+
+    for (int i = 0; i < n && !rc; i++) {
+        struct matrix *to = (struct matrix *)((char *)&w->experts[s->experts + i] + field);
+        const struct tensor_view *t = want(b, role, layer, i, e);
+        bool all = t && t->n_dims == 3;
+
+        if (!t)
+            return ERR_MODEL;
+        if ((rc = all ? check_shape(b, t, n, rows, cols, e) : check_shape(b, t, rows, cols, 0, e)))
+            return rc;
+        rc = add_matrix(b, to, role, layer, t, all ? (int64_t)i * rows : 0, rows, cols, e);
+    }
+    return rc;
+}
+
+static int bind_adjugates(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    int hidden = b->model->hp.hidden, rc,
+        width = hparams_layer(&b->model->hp, layer)->ffn.shared_width;
+
+    if ((rc = bind_adjugates_of(b, w, layer, TENSOR_ADJUGATE_GATE,
+                                offsetof(struct expert_weights, gate), width, hidden, e)) ||
+        (rc = bind_adjugates_of(b, w, layer, TENSOR_ADJUGATE_UP,
+                                offsetof(struct expert_weights, up), width, hidden, e)))
+        return rc;
+    return bind_adjugates_of(b, w, layer, TENSOR_ADJUGATE_DOWN,
+                             offsetof(struct expert_weights, down), hidden, width, e);
+}
+
 static int bind_experts(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct ffn_shape *s = &hparams_layer(&b->model->hp, layer)->ffn;
@@ -615,6 +651,8 @@ static int bind_experts(struct binding *b, struct layer_weights *w, int layer, s
     if (s->experts)
         rc = bind_routed(b, w, layer, e);
     b->paging = false;
+    if (!rc && s->grouped)
+        rc = bind_adjugates(b, w, layer, e);
     return rc || !s->shared ? rc : bind_shared(b, w, layer, e);
 }
 
@@ -1066,6 +1104,9 @@ int bind_model(struct binding *b, struct error *e)
 
         m->n_params_active -= (int64_t)(activation_gated(s->activation) ? 3 : 2) * m->hp.hidden *
                               s->width * (s->experts - s->used);
+        if (s->grouped)
+            m->n_params_active -= (int64_t)3 * m->hp.hidden * s->shared_width *
+                                  (shape_further(s) - shape_further_used(s));
     }
     return 0;
 }

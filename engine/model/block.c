@@ -182,12 +182,14 @@ uint64_t model_block_bytes(const struct model *m, struct block_id id)
 uint64_t model_token_experts(const struct model *m, int layer)
 {
     const struct ffn_shape *f = &hparams_layer(&m->hp, layer)->ffn;
-    uint64_t routed = 0, shared = 0;
+    uint64_t routed = 0, further = 0;
 
     for (int x = 0; x < experts_in(m, layer); x++)
-        *(x < f->experts ? &routed : &shared) +=
+        *(x < f->experts ? &routed : &further) +=
             model_block_parts(m, (struct block_id){BLOCK_EXPERT, layer, x}).matrices;
-    return (f->experts ? routed * (uint64_t)f->used / (uint64_t)f->experts : 0) + shared;
+    if (f->grouped)
+        further = further * (uint64_t)shape_further_used(f) / (uint64_t)shape_further(f);
+    return (f->experts ? routed * (uint64_t)f->used / (uint64_t)f->experts : 0) + further;
 }
 
 void model_largest_expert(const struct model *m, uint64_t bytes[3])

@@ -13,7 +13,8 @@
 
 /* BLOCK_ATTENTION: the mixer, of whatever kind, with all norms and the router of its layer. Every
  * layer has one; in a layer without a mixer it has no matrices, and stays on the CPU. BLOCK_EXPERT:
- * a routed expert; after those the shared one, or a dense layer's feed-forward. */
+ * a routed expert; after those the shared one, the adjugate ones, or a dense layer's feed-forward.
+ */
 enum block_kind { BLOCK_ATTENTION, BLOCK_EXPERT, BLOCK_HEAD };
 
 struct block_id {
@@ -79,7 +80,7 @@ struct block_bytes model_block_parts(const struct model *m, struct block_id id);
 /* Total bytes of the block. 0: there is no such block. */
 uint64_t model_block_bytes(const struct model *m, struct block_id id);
 /* Bytes of the experts' matrices that one token uses in a layer, at the mean size of the routed
- * ones; shared ones are always used. */
+ * ones; shared ones are always used, and of adjugate ones as many as of the routed. */
 uint64_t model_token_experts(const struct model *m, int layer);
 /* Bytes of the largest gate, up and down of any expert: sizes of a buffer for any expert. */
 void model_largest_expert(const struct model *m, uint64_t bytes[3]);

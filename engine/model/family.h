@@ -83,8 +83,12 @@ enum tensor_role {
     TENSOR_SHARED_UP,
     TENSOR_SHARED_DOWN,
     TENSOR_SHARED_GATE_UP, /* gate and up in one, gate first */
-    TENSOR_SINKS,          /* (heads) */
-    TENSOR_SHARED_ROUTER,  /* (1, hidden) or (hidden) */
+    /* adjugate experts, %e of them in GGUF files all in one */
+    TENSOR_ADJUGATE_GATE,
+    TENSOR_ADJUGATE_UP,
+    TENSOR_ADJUGATE_DOWN,
+    TENSOR_SINKS,         /* (heads) */
+    TENSOR_SHARED_ROUTER, /* (1, hidden) or (hidden) */
     /* MLA: (q_rank, hidden), (q_rank), (heads * key_dim, q_rank); (kv_rank + rope_dims, hidden),
      * (kv_rank) */
     TENSOR_Q_A,

@@ -8,7 +8,7 @@
 
 static_assert(sizeof(struct mixer_shape) == 136, "a field of mixer_shape is not hashed");
 static_assert(sizeof(struct router_shape) == 32, "a field of router_shape is not hashed");
-static_assert(sizeof(struct ffn_shape) == 80, "a field of ffn_shape is not hashed");
+static_assert(sizeof(struct ffn_shape) == 84, "a field of ffn_shape is not hashed");
 static_assert(sizeof(struct norms_shape) == 16, "a field of norms_shape is not hashed");
 
 static void add_flag(struct digest *d, bool flag)
@@ -104,6 +104,8 @@ static void add_ffn(struct digest *d, const struct ffn_shape *s)
         FIELD(s->shared_factor);
     if (s->shared_limit != 0.0f)
         FIELD(s->shared_limit);
+    if (s->grouped)
+        FIELD(s->grouped);
     add_router(d, &s->router);
 }
 

@@ -246,6 +246,23 @@ static int down_width(const struct family *family, const struct weight_file *f,
     return t && t->n_dims == 2 && t->dims[at] > 0 && t->dims[at] <= 1 << 24 ? (int)t->dims[at] : 0;
 }
 
+/* How many adjugate experts a layer has follows from the routed ones, their width from tensors. */
+static int read_adjugates(struct ffn_shape *ffn, const struct family *family,
+                          const struct weight_file *f, int layer, struct error *e)
+{
+    const struct tensor_view *t = family_tensor(family, f, TENSOR_ADJUGATE_UP, layer, 0, false);
+
+    if (!t || t->n_dims < 2)
+        return missing(family, f, TENSOR_ADJUGATE_UP, layer, e);
+    if (ffn->experts % ffn->grouped || ffn->experts / ffn->grouped + ffn->experts > 512)
+        return error_set(e, ERR_MODEL,
+                         "%s: %d experts in groups of %d, which is not computed: groups must be "
+                         "whole, and at most 512 experts are possible, adjugate ones included",
+                         weight_file_path(f), ffn->experts, ffn->grouped);
+    return settle(&ffn->shared_width, t->dims[t->n_dims - 2], "the width of an adjugate expert",
+                  t->name, f, e);
+}
+
 /* A layer with a router is routed, with whatever shared expert it has; one without is dense, or has
  * none where it may be a mixer alone. */
 static int read_ffn(struct ffn_shape *ffn, const struct ffn_shape *common,
@@ -285,6 +302,8 @@ static int read_ffn(struct ffn_shape *ffn, const struct ffn_shape *common,
                        layer, e);
     if ((rc = settle(&ffn->width, width, "the width of an expert", where, f, e)))
         return rc;
+    if (ffn->grouped)
+        return read_adjugates(ffn, family, f, layer, e);
     ffn->shared_width = down_width(family, f, TENSOR_SHARED_DOWN, layer);
     ffn->shared = ffn->shared_width > 0;
     return 0;

@@ -137,9 +137,14 @@ enum shared_gate { SHARED_PLAIN, SHARED_SIGMOID };
 
 struct ffn_shape {
     enum ffn_kind kind;
-    int experts, used;       /* routed ones; 0 in a dense layer */
-    int shared;              /* 1: one of shared_width is always used; also in a dense layer */
-    int width, shared_width; /* of one routed expert; of the shared one or the dense layer */
+    int experts, used; /* routed ones; 0 in a dense layer */
+    int shared;        /* 1: one of shared_width is always used; also in a dense layer */
+    /* of one routed expert; of the shared one, the dense layer or an adjugate expert */
+    int width, shared_width;
+    /* routed experts in a row that have one further expert in common, an adjugate one: it is
+     * computed once, weighted with the sum of their weights times shared_factor (GroveMoE,
+     * arXiv:2508.07785); there is no shared one then; 0: none */
+    int grouped;
     enum shared_gate shared_gate;
     float shared_factor; /* SHARED_PLAIN: of the shared expert's output; 0: 1 */
     enum activation activation;
@@ -341,16 +346,28 @@ static inline int shape_normed_rows(const struct layer_shape *s)
     return s->ffn.kind == FFN_DENSE_AND_ROUTED ? 2 : 1;
 }
 
-/* Expert blocks of a layer: the routed ones, then the shared one; a dense layer is one that is
- * always chosen. And how many of them a token uses. */
+/* Experts of shared_width after the routed ones, and a token's places for them, one for each routed
+ * one if they are adjugate: of those that it has in common only the first place counts. */
+static inline int shape_further(const struct ffn_shape *s)
+{
+    return s->shared + (s->grouped ? s->experts / s->grouped : 0);
+}
+
+static inline int shape_further_used(const struct ffn_shape *s)
+{
+    return s->shared + (s->grouped ? s->used : 0);
+}
+
+/* Expert blocks of a layer: the routed ones, then the shared one or the adjugate ones; a dense
+ * layer is one that is always chosen. And how many of them a token uses. */
 static inline int shape_experts(const struct layer_shape *s)
 {
-    return s->ffn.experts + s->ffn.shared;
+    return s->ffn.experts + shape_further(&s->ffn);
 }
 
 static inline int shape_used(const struct layer_shape *s)
 {
-    return s->ffn.used + s->ffn.shared;
+    return s->ffn.used + shape_further_used(&s->ffn);
 }
 
 #endif

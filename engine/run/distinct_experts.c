@@ -111,7 +111,7 @@ double distinct_experts_share(const struct model *m, double token_bytes)
         const struct ffn_shape *f = &hparams_layer(&m->hp, l)->ffn;
 
         if (f->experts > 1 && f->used > 0)
-            bytes += (double)model_token_experts(m, l) / (f->used + f->shared);
+            bytes += (double)model_token_experts(m, l) / shape_used(hparams_layer(&m->hp, l));
     }
     return token_bytes > 0 ? bytes / token_bytes : 0;
 }

@@ -55,6 +55,7 @@ static const char *missing(const struct layer_shape *s)
                    (r->choice_bias || r->expert_scales || r->groups > 1 || r->early || r->on_input)
                ? "its router"
            : !s->norms.before || s->norms.after          ? "its norms"
+           : f->grouped                                  ? "its adjugate experts"
            : s->parallel || s->ffn.shared_factor != 0.0f ? "its parallel operators"
            : s->scaled                                   ? "its scale"
                                                          : NULL;

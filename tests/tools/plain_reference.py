@@ -10,6 +10,8 @@ src/models/smallthinker.cpp: the router reads the stream before attention; top-k
 those; up * relu(gate).
 maple: llama.cpp's src/models/maple.cpp and conversion/maple.py, which quote modeling_maple.py of deepgrove's maple-preview: heads of q and k
 normed, a part of each rotated in layers with a window alone; a softmax over all, the chosen normed; silu(min(gate, 7)) * clamp(up, -7, 7).
+grovemoe: modeling_grove_moe.py of inclusionAI's GroveMoE-Inst (arXiv:2508.07785): Qwen3's layer, whose experts two by two have a further one in
+common (chunk_experts, 128 wide there, 4 here), added for each chosen one with its weight times 0.05; all of them see the same input.
 A seed is taken if the two best logits of every greedy step are 0.01 apart, and routing and greedy ids are the same with every weight moved by 1e-4 of itself.
 Needs numpy.
 """
@@ -31,6 +33,9 @@ CONFIGS = {
                   num_experts_per_tok=2, num_shared_experts=0, norm_topk_prob=True, nope_on_global_attention=True, rms_norm_eps=1e-6, sliding_window=6,
                   layer_types=["sliding_attention", "full_attention", "sliding_attention"],
                   rope_parameters={"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}),
+    "grovemoe": dict(TINY, num_hidden_layers=2, architectures=["GroveMoeForCausalLM"], model_type="grove_moe", hidden_act="silu", moe_intermediate_size=8, num_experts=6,
+                     intermediate_size=16, mlp_only_layers=[0], decoder_sparse_step=1, num_experts_per_tok=3, norm_topk_prob=True, rms_norm_eps=1e-6,
+                     use_sliding_window=False, rope_theta=5000.0),
 }
 
 
@@ -59,6 +64,27 @@ def maple_shapes(c):
             x = at + f"mlp.experts.{e}."
             out |= {x + "gate_proj": (wide, h), x + "up_proj": (wide, h), x + "down_proj": (h, wide)}
     return out
+
+
+def grovemoe_shapes(c):
+    h, dim, n = c["hidden_size"], c["head_dim"], c["num_experts"]
+    q, kv, out = c["num_attention_heads"] * dim, c["num_key_value_heads"] * dim, ends(c)
+    for i in range(c["num_hidden_layers"]):
+        at = f"model.layers.{i}."
+        out |= {at + "input_layernorm": (h,), at + "post_attention_layernorm": (h,), at + "self_attn.q_proj": (q, h), at + "self_attn.k_proj": (kv, h),
+                at + "self_attn.v_proj": (kv, h), at + "self_attn.o_proj": (h, q), at + "self_attn.q_norm": (dim,), at + "self_attn.k_norm": (dim,)}
+        each = [(f"mlp.experts.{e}.", c["moe_intermediate_size"]) for e in range(n)] + [(f"mlp.chunk_experts.{e}.", CHUNK) for e in range(n // 2)]
+        if grove_dense(c, i):
+            each = [("mlp.", c["intermediate_size"])]
+        else:
+            out[at + "mlp.gate"] = (n, h)
+        for x, wide in each:
+            out |= {at + x + "gate_proj": (wide, h), at + x + "up_proj": (wide, h), at + x + "down_proj": (h, wide)}
+    return out
+
+
+def grove_dense(c, i):
+    return i in c["mlp_only_layers"] or (i + 1) % c["decoder_sparse_step"] != 0
 
 
 def ends(c):
@@ -138,8 +164,27 @@ class Maple(Plain):
         return x + out
 
 
-FAMILIES = {"smallthinker": (smallthinker_shapes, SmallThinker), "maple": (maple_shapes, Maple)}
+class GroveMoe(Plain):
+    def mlp(self, x, name):
+        return self.mat(silu(self.mat(x, name + "gate_proj")) * self.mat(x, name + "up_proj"), name + "down_proj")
+
+    def layer(self, x, i, at):
+        c = self.c
+        x = x + self.attention(self.norm(x, at + "input_layernorm"), at, True, 0)
+        h = self.norm(x, at + "post_attention_layernorm")
+        if grove_dense(c, i):
+            return x + self.mlp(h, at + "mlp.")
+        chosen, weights = self.choose(self.mat(h, at + "mlp.gate"), c["num_experts_per_tok"], softmax)  # of the chosen: normed, the same
+        out = np.zeros_like(x)
+        for t in range(len(x)):
+            for e, y in zip(chosen[t], weights[t]):
+                out[t] += y * (self.mlp(h[t], at + f"mlp.experts.{e}.") + 0.05 * self.mlp(h[t], at + f"mlp.chunk_experts.{e // 2}."))
+        return x + out
+
+
+FAMILIES = {"smallthinker": (smallthinker_shapes, SmallThinker), "maple": (maple_shapes, Maple), "grovemoe": (grovemoe_shapes, GroveMoe)}
 CLAMP = 7.0
+CHUNK = 4
 
 
 def bf16(x):
@@ -192,7 +237,7 @@ def make(name, to, tokens, first, changes):
     to.mkdir(parents=True, exist_ok=True)
     (to / "config.json").write_text(json.dumps(c, indent=1) + "\n")
     write(to / "model.safetensors", {k + ".weight": ("BF16", (x.astype("<f4").view("<u4") >> 16).astype("<u2")) for k, x in w.items()})
-    out["moe_layers"] = np.arange(c["num_hidden_layers"])
+    out["moe_layers"] = np.array([i for i in range(c["num_hidden_layers"]) if name != "grovemoe" or not grove_dense(c, i)])
     write(to / "golden.safetensors", {k: ("F32", x.astype("<f4")) if x.dtype.kind == "f" else ("I32", x.astype("<i4")) for k, x in out.items()})
     print(json.dumps({"name": name, "seed": seed, "bytes": sum(f.stat().st_size for f in to.iterdir()), "std": round(float(out["logits"].std()), 2),
                       "gap": round(float(gap), 3)}), flush=True)

@@ -58,6 +58,7 @@ static const char *layer_lacks(const struct layer_shape *s)
     return s->parallel                    ? "operators beside each other"
            : s->mixer.chunked             ? "chunks of attention"
            : s->norms.eps_after != 0.0f   ? "an epsilon of norms after operators"
+           : s->ffn.grouped               ? "adjugate experts"
            : s->ffn.shared_factor != 0.0f ? "a factor of the shared expert"
                                           : NULL;
 }

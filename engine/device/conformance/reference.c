@@ -138,6 +138,10 @@ void reference_route(const struct model *m, int layer, const float *h, float *sc
         num_route(&s->router, scores, w->router_bias, s->experts, n, experts, weights);
     for (int i = 0; i < n && w->expert_scale; i++)
         weights[i] = weights[i] * w->expert_scale[experts[i]];
+    if (s->grouped) {
+        num_adjugates(s, experts, weights, experts + n, weights + n);
+        n += n;
+    }
     if (s->shared) {
         experts[n] = s->experts;
         weights[n++] = s->shared_gate == SHARED_SIGMOID

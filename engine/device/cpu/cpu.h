@@ -289,11 +289,15 @@ struct gate_task {
     int slot, unit;
 };
 
-/* units: of a routed expert; the shared one, slot `used`, may have more or fewer. */
-static inline struct gate_task gate_task(bool by_unit, int task, int units, int used)
+/* units: of a routed expert; further ones, from slot `used` on, may have more or fewer. */
+static inline struct gate_task gate_task(bool by_unit, int task, int units, int used, int further)
 {
-    if (task >= units * used)
-        return (struct gate_task){used, task - units * used};
+    int past = task - units * used;
+
+    if (past >= 0 && !further)
+        return (struct gate_task){used, past};
+    if (past >= 0)
+        return (struct gate_task){used + past / further, past % further};
     return by_unit ? (struct gate_task){task % used, task / used}
                    : (struct gate_task){task / units, task % units};
 }

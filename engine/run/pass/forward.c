@@ -7,6 +7,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/device/expert_edits.h"
+#include "engine/device/numerics.h"
 #include "engine/run/state/kv.h"
 #include "engine/run/pass/blocks.h"
 #include "engine/run/pass/microbatch.h"
@@ -948,12 +949,10 @@ static void choose_nobody(struct forward *f, int layer)
 }
 
 /* Skips a row's routed experts with too little weight, except the best one; if the model's weights
- * sum to 1, the rest are renormalised. Outputs of skipped ones become zeros, since they are
- * summed. */
-static void leave_out(struct forward *f, int layer, int row, int *experts, float *weights)
+ * sum to 1, the rest are renormalised. */
+static void leave_out(struct forward *f, int layer, int *experts, float *weights)
 {
     const struct ffn_shape *s = &hparams_layer(&f->model->hp, layer)->ffn;
-    size_t hidden = (size_t)f->model->hp.hidden;
     float before = 0, after = 0, best = 0;
 
     for (int i = 0; i < s->used; i++)
@@ -963,13 +962,13 @@ static void leave_out(struct forward *f, int layer, int row, int *experts, float
         if (weights[i] < f->least && weights[i] < best && experts[i] >= 0) {
             experts[i] = -1;
             weights[i] = 0.0f;
-            memset(f->out + ((size_t)i * (size_t)f->rows + (size_t)row) * hidden, 0,
-                   hidden * sizeof *f->out);
         }
         after += weights[i];
     }
     for (int i = 0; i < s->used && s->router.normalised && after > 0; i++)
         weights[i] *= before / after;
+    if (s->grouped)
+        num_adjugates(s, experts, weights, experts + s->used, weights + s->used);
 }
 
 /* Whether the layer's routing is edited for some row of the pass. */
@@ -981,12 +980,12 @@ static bool edits_touch(const struct forward *f, int layer)
     return false;
 }
 
-/* Outputs of routed places without an expert, as in leave_out. */
+/* Outputs of places without an expert become zeros, since they are summed. */
 static void zero_absent(struct forward *f, int layer, int row, const int *experts)
 {
     size_t hidden = (size_t)f->model->hp.hidden;
 
-    for (int i = 0; i < hparams_layer(&f->model->hp, layer)->ffn.used; i++)
+    for (int i = 0; i < shape_used(hparams_layer(&f->model->hp, layer)); i++)
         if (experts[i] < 0)
             memset(f->out + ((size_t)i * (size_t)f->rows + (size_t)row) * hidden, 0,
                    hidden * sizeof *f->out);
@@ -1012,6 +1011,7 @@ int blocks_route(struct forward *f, int layer, struct error *e)
                               .imposed = f->imposed,
                               .edits = f->edited ? f->edits : NULL};
     uint64_t start = clock_now();
+    bool absent;
     int rc;
 
     if (hparams_layer(hp, layer)->ffn.kind == FFN_NONE) {
@@ -1021,11 +1021,14 @@ int blocks_route(struct forward *f, int layer, struct error *e)
     }
     if ((rc = finish(cpu, cpu->ops->route(cpu->device, &route, e), e)) < 0)
         return rc;
-    for (int r = 0; r < f->rows && edits_touch(f, layer); r++)
-        zero_absent(f, layer, r, route.experts + r * hp->n_experts_used);
-    for (int r = 0; r < f->rows && f->least > 0; r++)
-        leave_out(f, layer, r, route.experts + r * hp->n_experts_used,
-                  route.weights + r * hp->n_experts_used);
+    absent = f->least > 0 || hparams_layer(hp, layer)->ffn.grouped || edits_touch(f, layer);
+    for (int r = 0; r < f->rows && absent; r++) {
+        int *experts = route.experts + r * hp->n_experts_used;
+
+        if (f->least > 0)
+            leave_out(f, layer, experts, route.weights + r * hp->n_experts_used);
+        zero_absent(f, layer, r, experts);
+    }
     group_rows(f, layer);
     choose_deferred(f, layer, route.weights);
     trace_span(f->trace, TRACE_ROUTE, layer, 0, start, clock_now());

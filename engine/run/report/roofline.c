@@ -23,13 +23,16 @@ static double weights_of(const struct model *m, struct block_id id)
 static double layer_weights_of(const struct model *m, int layer)
 {
     const struct ffn_shape *f = &hparams_layer(&m->hp, layer)->ffn;
-    double routed = 0, sum = weights_of(m, (struct block_id){BLOCK_ATTENTION, layer, 0}) +
-                             (double)f->experts * m->hp.hidden;
+    double routed = 0, further = 0,
+           sum = weights_of(m, (struct block_id){BLOCK_ATTENTION, layer, 0}) +
+                 (double)f->experts * m->hp.hidden;
 
-    for (int x = 0; x < f->experts + f->shared; x++)
-        *(x < f->experts ? &routed : &sum) += weights_of(m,
-                                                         (struct block_id){BLOCK_EXPERT, layer, x});
-    return sum + (f->experts ? routed * f->used / f->experts : 0);
+    for (int x = 0; x < f->experts + shape_further(f); x++)
+        *(x < f->experts ? &routed
+                         : &further) += weights_of(m, (struct block_id){BLOCK_EXPERT, layer, x});
+    if (f->grouped)
+        further = further * shape_further_used(f) / shape_further(f);
+    return sum + further + (f->experts ? routed * f->used / f->experts : 0);
 }
 
 void roofline_init(struct roofline *r, const struct model *m, enum kv_type kv_k, enum kv_type kv_v)

@@ -27,7 +27,7 @@ static void choose_pieces(struct cpu_device *d)
 
         d->gate_piece[l] = d->by_unit ? 1
                                       : piece_units(s->used, units(s->width),
-                                                    s->shared ? units(s->shared_width) : 0,
+                                                    shape_further_used(s) * units(s->shared_width),
                                                     d->decoding_shares.share, d->n_threads);
     }
     d->down_piece = piece_units(1, units(d->model->hp.hidden), 0, d->decoding_shares.share,

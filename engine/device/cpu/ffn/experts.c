@@ -145,6 +145,10 @@ static void choose(const struct cpu_device *d, int layer, int place,
             weights[i] = imposed->weights ? imposed->weights[at + (size_t)i] : 1.0f / (float)n;
         }
     }
+    if (s->grouped) {
+        num_adjugates(s, experts, weights, experts + n, weights + n);
+        n += n;
+    }
     if (s->shared) {
         experts[n] = s->experts;
         weights[n++] = s->shared_gate == SHARED_SIGMOID ? num_sigmoid(scores[s->experts])
@@ -178,11 +182,12 @@ void route_row(const struct cpu_device *d, int layer, int row,
 double experts_work(const struct cpu_device *d, int layer, int entries)
 {
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
-    double width = (double)s->used * s->width + (double)s->shared * s->shared_width;
+    int further = shape_further_used(s);
+    double width = (double)s->used * s->width + (double)further * s->shared_width;
 
     if (s->kind == FFN_NONE)
         return 0.0;
-    return entries * (width / (s->used + s->shared)) * d->model->hp.hidden *
+    return entries * (width / (s->used + further)) * d->model->hp.hidden *
            (activation_gated(s->activation) ? 3 : 2);
 }
 
@@ -340,17 +345,23 @@ static int find_task(const struct cpu_device *d, struct group_parts *p, int task
     return -1;
 }
 
-/* Most tasks for so many entries, see groups_most: a group's last block of tokens may have only
- * one. units: of a routed expert, of the shared one. */
+/* Most blocks of tokens of so many entries among so many experts: an expert's last one may have
+ * only one. */
+static int blocks_most(const struct cpu_device *d, int entries, int experts)
+{
+    int groups = min_int(entries, experts);
+
+    return groups ? groups + token_blocks(d, entries - groups + 1) - 1 : 0;
+}
+
+/* Most tasks for so many entries, see groups_most. units: of a routed expert, of a further one. */
 static int tasks_most(const struct cpu_device *d, int layer, int entries, int units,
-                      int shared_units)
+                      int further_units)
 {
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
-    int groups = min_int(entries, s->experts), routed = 0;
 
-    if (groups)
-        routed = units * (groups + token_blocks(d, entries - groups + 1) - 1);
-    return routed + (s->shared ? shared_units * token_blocks(d, entries) : 0);
+    return units * blocks_most(d, entries, s->experts) +
+           further_units * blocks_most(d, entries, shape_further(s));
 }
 
 void experts_phases(struct cpu_device *d, int tid, int layer, const struct experts_job *j,
@@ -436,7 +447,7 @@ static void route_one(struct cpu_device *d, struct thread_scratch *s, int layer,
     route_row(d, layer, 0, d->layers_job->imposed, NULL, x, before, s->row, s->second, s->router,
               s->experts, s->weights);
     for (int i = 0; i < shape_used(shape); i++)
-        panels |= gate_needs_panels(expert_of(d, layer, s->experts[i]));
+        panels |= s->experts[i] >= 0 && gate_needs_panels(expert_of(d, layer, s->experts[i]));
     if (panels)
         input_quantise(d, s->row, d->model->hp.hidden, s->act, 1, 0);
     if (panels && shape_normed_rows(shape) > 1)
@@ -456,7 +467,15 @@ static struct prefetch_hint down_hint(const struct cpu_device *d, int tid,
  * task, `units` per routed expert. */
 static int gate_tasks(const struct ffn_shape *s, int rows, int units)
 {
-    return s->used * units + (s->shared ? (s->shared_width + rows - 1) / rows : 0);
+    return s->used * units + shape_further_used(s) * parts_of(s->shared_width, rows);
+}
+
+/* A task of them. Places without an expert have tasks, too, which are empty: their number is known
+ * before the routing. */
+static struct gate_task gate_task_of(const struct cpu_device *d, const struct ffn_shape *s,
+                                     int task, int rows, int units)
+{
+    return gate_task(d->by_unit, task, units, s->used, parts_of(s->shared_width, rows));
 }
 
 static struct prefetch_hint gate_hint(const struct cpu_device *d, int tid, int layer, int task,
@@ -464,9 +483,9 @@ static struct prefetch_hint gate_hint(const struct cpu_device *d, int tid, int l
 {
     const struct thread_scratch *s = &d->threads[tid];
     const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
-    struct gate_task t = gate_task(d->by_unit, task, units, shape->used);
+    struct gate_task t = gate_task_of(d, shape, task, rows, units);
 
-    if (task >= phase_part(d, gate_tasks(shape, rows, units), 1, tid + 1))
+    if (task >= phase_part(d, gate_tasks(shape, rows, units), 1, tid + 1) || s->experts[t.slot] < 0)
         return down_hint(d, tid, expert_of(d, layer, s->experts[0]));
     return matrix_hint(gate_of(expert_of(d, layer, s->experts[t.slot])), t.unit * rows);
 }
@@ -477,7 +496,7 @@ static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int 
 {
     struct thread_scratch *s = &d->threads[tid];
     const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
-    struct gate_task t = gate_task(d->by_unit, task, units, shape->used);
+    struct gate_task t = gate_task_of(d, shape, task, rows, units);
     const struct expert_weights *w = expert_of(d, layer, s->experts[t.slot]);
     int ffn = w->up.rows, r0 = t.unit * rows, n = min_int(rows, ffn - r0);
     float *gate = s->tile, *up = s->tile + rows;
@@ -500,13 +519,22 @@ static void gate_up_row(struct cpu_device *d, int tid, int layer, int task, int 
         memcpy(down_row + r0, gate, (size_t)n * sizeof(float));
 }
 
+/* The next of a row's places that has an expert; `used`: none. */
+static int place_after(const struct cpu_device *d, int slot, int used)
+{
+    do
+        slot++;
+    while (slot < used && d->one_experts[slot] < 0);
+    return slot;
+}
+
 void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen,
                      const float *before, float *x, int *experts, float *weights)
 {
     const struct ffn_shape *shape = &shape_of(d, layer)->ffn;
     int hidden = d->model->hp.hidden, rows = d->gate_piece[layer] * CPU_UNIT,
         units = (shape->width + rows - 1) / rows, stride = d->model->hp.n_experts_used,
-        used = shape->used + shape->shared;
+        used = shape_used(shape_of(d, layer));
     int down_units = (hidden + CPU_UNIT - 1) / CPU_UNIT, total = gate_tasks(shape, rows, units),
         piece = d->down_piece, down_rows = piece * CPU_UNIT;
     size_t widest = (size_t)d->widest_ffn;
@@ -517,7 +545,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen
     assert(layer >= 0 && layer < d->model->hp.n_layers);
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        size_t slot = (size_t)gate_task(d->by_unit, task, units, shape->used).slot;
+        size_t slot = (size_t)gate_task_of(d, shape, task, rows, units).slot;
 
         if (!ready)
             route_one(d, s, layer, seen, before);
@@ -528,6 +556,8 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen
             memcpy(experts, s->experts, (size_t)stride * sizeof *experts);
             memcpy(weights, s->weights, (size_t)stride * sizeof *weights);
         }
+        if (s->experts[slot] < 0)
+            continue;
         gate_up_row(d, tid, layer, task, rows, units,
                     blocks_at(d->act_down, slot * (widest / NUM_BLOCK)),
                     floats_at(d->ffn, slot * widest));
@@ -538,17 +568,26 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen
         int r0 = task * CPU_UNIT, r1 = min_int(r0 + down_rows, hidden), n = r1 - r0;
 
         for (int slot = 0; slot < used; slot++) {
+            int following = place_after(d, slot, used);
+
+            if (d->one_experts[slot] < 0) {
+                memset(s->tile + slot * down_rows, 0, (size_t)n * sizeof(float));
+                if (!plain)
+                    memset(d->out + (size_t)slot * (size_t)hidden + r0, 0,
+                           (size_t)n * sizeof(float));
+                continue;
+            }
             const struct matrix *w = &expert_of(d, layer, d->one_experts[slot])->down;
             struct input h = {.n = 1,
                               .cols = w->cols,
                               .panels = blocks_at(d->act_down, (size_t)slot * (widest / NUM_BLOCK)),
                               .rows = floats_at(d->ffn, (size_t)slot * widest),
                               .stride = w->cols};
-            bool last = slot + 1 == used;
+            bool last = following == used;
             struct prefetch_hint next =
                 last && task + piece >= phase_part(d, down_units, piece, tid + 1)
                     ? layer_hint(d, tid, layer + 1)
-                    : matrix_hint(&expert_of(d, layer, d->one_experts[last ? 0 : slot + 1])->down,
+                    : matrix_hint(&expert_of(d, layer, d->one_experts[last ? 0 : following])->down,
                                   last ? r1 : r0);
 
             gemv(d, tid, w, r0, r1, &h, s->tile + slot * down_rows, next);
@@ -621,6 +660,10 @@ static void group_entries(struct cpu_device *d, int layer, int rows, const int *
         if (n > first)
             d->groups[n_groups++] = (struct expert_group){e, first, n - first};
     }
+    for (int i = 0; i < rows * used && shape_of(d, layer)->ffn.grouped; i++)
+        if (experts[i] < 0) /* summed with weight 0 */
+            memset(d->out + (size_t)(i % used * rows + i / used) * (size_t)d->model->hp.hidden, 0,
+                   (size_t)d->model->hp.hidden * sizeof *d->out);
     d->grouped = (struct experts_job){.layer = layer,
                                       .rows = rows,
                                       .h = d->normed,
