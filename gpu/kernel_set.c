@@ -435,9 +435,9 @@ bool kernel_set_fuses(const struct device *d, int layer)
     const struct router_shape *r = &s->router;
 
     return !norms_sum(&shape->norms) && shape->norms.eps_after == 0.0f && !shape->scaled &&
-           !shape->parallel && !r->expert_scales && !r->early && !r->on_input &&
-           s->kind == FFN_ROUTED && hp->residual_scale == 0.0f &&
-           shape_used(shape) == hp->n_experts_used && r->groups <= 16;
+           !shape->parallel && shape->shortcut == SHORTCUT_NONE && !r->identities &&
+           !r->expert_scales && !r->early && !r->on_input && s->kind == FFN_ROUTED &&
+           hp->residual_scale == 0.0f && shape_used(shape) == hp->n_experts_used && r->groups <= 16;
 }
 
 int kernel_set_build(struct device *d, struct error *e)
