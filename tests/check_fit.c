@@ -685,6 +685,7 @@ static const char *const families[] = {
     "step3p5",
     "mimo_v2_flash",
     "grovemoe",
+    "longcat_flash",
     "llama",
     "mixtral",
     "nemotron_h",

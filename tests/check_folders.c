@@ -74,6 +74,7 @@ static const char *const folders[] = {"llama",
                                       "step3p5",
                                       "mimo_v2_flash",
                                       "grovemoe",
+                                      "longcat_flash",
                                       "qwen2_moe-step2",
                                       "qwen3_moe-gptq-g32-act"};
 static const char *const shared[] = {"qwen3_moe-yarn",      "qwen3_moe-awq-g32",

@@ -221,9 +221,10 @@ static bool same_choice(const struct golden *g, size_t theirs, const int *expert
     for (int k = 0; k < g->used; k++) {
         int i = 0;
 
-        while (i < g->used && experts[i] != g->experts[theirs + (size_t)k])
-            i++;
-        if (i == g->used || !(fabsf(weights[i] - g->weights[theirs + (size_t)k]) <= 1e-4f))
+        while (i < g->used && (experts[i] != g->experts[theirs + (size_t)k] ||
+                               !(fabsf(weights[i] - g->weights[theirs + (size_t)k]) <= 1e-4f)))
+            i++; /* several identities have the same number */
+        if (i == g->used)
             return false;
     }
     return true;

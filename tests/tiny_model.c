@@ -177,13 +177,14 @@ static void random_experts(struct tiny_model *t, const struct tiny_shape *s,
     int n = f->experts + shape_further(f);
 
     if (f->experts)
-        w->router = random_floats(t, (size_t)f->experts * (size_t)s->hidden, spread, 0.0f, seed);
+        w->router = random_floats(t, (size_t)shape_choices(f) * (size_t)s->hidden, spread, 0.0f,
+                                  seed);
     if (f->experts && f->bias)
         w->score_bias = random_floats(t, (size_t)f->experts, 0.5f, 0.0f, seed);
     if (f->router.expert_scales)
         w->expert_scale = random_floats(t, (size_t)f->experts, 0.5f, 1.0f, seed);
     if (f->router.choice_bias)
-        w->router_bias = random_floats(t, (size_t)f->experts, 0.2f, 0.0f, seed);
+        w->router_bias = random_floats(t, (size_t)shape_choices(f), 0.2f, 0.0f, seed);
     if (f->shared && f->shared_gate == SHARED_SIGMOID)
         w->shared_router = random_floats(t, (size_t)s->hidden, spread, 0.0f, seed);
     if (n)

@@ -669,7 +669,7 @@ static int add_vectors(struct export *x, int l)
     const struct model *m = x->m;
     const struct layer_weights *w = &m->layers[l];
     const struct layer_shape *s = hparams_layer(&m->hp, l);
-    int experts = s->ffn.experts, hidden = m->hp.hidden;
+    int experts = s->ffn.experts, choices = shape_choices(&s->ffn), hidden = m->hp.hidden;
     bool latent = s->mixer.kind == MIXER_MLA, unsaid = norms_unsaid(x, l);
 
     return add_norm(x, TENSOR_ATTENTION_NORM, l, &w->attention_norm) ||
@@ -686,9 +686,9 @@ static int add_vectors(struct export *x, int l)
            add_vector(x, latent ? TENSOR_KV_A_NORM : TENSOR_K_NORM, l, false,
                       unsaid ? NULL : w->k_norm, (int64_t)model_qk_norm_values(m, l, false), 0) ||
            add_vector(x, TENSOR_SINKS, l, false, w->sinks, s->mixer.heads, 0) ||
-           add_vector(x, TENSOR_ROUTER, l, false, w->router, experts, hidden) ||
-           add_vector(x, TENSOR_ROUTER, l, true, w->score_bias, experts, 0) ||
-           add_vector(x, TENSOR_ROUTER_BIAS, l, false, w->router_bias, experts, 0) ||
+           add_vector(x, TENSOR_ROUTER, l, false, w->router, choices, hidden) ||
+           add_vector(x, TENSOR_ROUTER, l, true, w->score_bias, choices, 0) ||
+           add_vector(x, TENSOR_ROUTER_BIAS, l, false, w->router_bias, choices, 0) ||
            add_vector(x, TENSOR_SHARED_ROUTER, l, false, w->shared_router, 1, hidden);
 }
 

@@ -33,8 +33,9 @@ static const char *other_mixer(const struct mixer_shape *a, const struct mixer_s
            : !near(a->scale_growth, b->scale_growth) ||
                    (a->scale_growth != 0.0f && a->scale_period != b->scale_period)
                ? "growth of scores"
-           : a->keys_of != b->keys_of                ? "shared keys"
-           : !near(a->value_factor, b->value_factor) ? "factor of values"
+           : a->keys_of != b->keys_of ? "shared keys"
+           : !near(a->value_factor, b->value_factor) || !near(a->latent_factor, b->latent_factor)
+               ? "factor of values"
            : a->sinks != b->sinks || a->gated != b->gated || a->gate != b->gate ||
                    a->qk_norm != b->qk_norm
                ? "attention"
@@ -68,7 +69,8 @@ static const char *other_ffn(const struct ffn_shape *a, const struct ffn_shape *
            : r->kind != s->kind || r->normalised != s->normalised ||
                    r->choice_bias != s->choice_bias || groups_of(r) != groups_of(s) ||
                    (groups_of(r) && r->groups_used != s->groups_used) ||
-                   !near(factor_of(r), factor_of(s)) || !near(r->floor, s->floor)
+                   !near(factor_of(r), factor_of(s)) || !near(r->floor, s->floor) ||
+                   r->identities != s->identities
                ? "router"
                : NULL;
 }
@@ -108,6 +110,7 @@ int export_same(const struct model *read, const struct model *written, const str
                             !near(norms_behind(&x->norms).eps, norms_behind(&y->norms).eps)
                         ? "norms"
                         : NULL) ||
+            (what = x->shortcut != y->shortcut ? "shortcut" : NULL) ||
             (what = x->inputs != y->inputs ? "inputs" : NULL))
             return error_set(e, ERR_MODEL,
                              "%s: GGUF files of the family %s cannot say the %s of layer %d", path,

@@ -56,10 +56,13 @@
  * embeddings or head and the stream: acc = acc + w*x upwards from +0. Norms behind operators, rule
  * 5: of y, or of acc, before it is added to x; where none stands before the operator, of the sum,
  * which becomes x. A dense part d beside routed experts: acc is theirs alone; norm(norm(acc) +
- * norm(d)) is what is added. A layer's scale: x = x * scale at its end.
+ * norm(d)) is what is added. A layer's scale: x = x * scale at its end. Shortcut-connected experts:
+ * acc of the routed ones alone is kept; x = x + w*d with what is always used; at the next layer's
+ * end, behind its own sum, x = x + acc.
  * 10. Router weights: num_route (below), scores by rule 3 in F32, + bias where there is one; then
  * times the expert's scale. A shared expert comes after the chosen ones, with the weight 1 or
- * num_sigmoid of its own score by rule 3; a dense layer is one with the weight 1.
+ * num_sigmoid of its own score by rule 3; a dense layer is one with the weight 1. An identity among
+ * the chosen ones has the normed row that experts get as its output.
  *
  * 11. Dot product of float weights (F32, F16, BF16: each is an F32 number exactly; F8: the code's
  * value times its scale, rounded to F32), on the CPU: every set of kernels, one row or many.
@@ -89,12 +92,13 @@
  * num_silu; Mamba 2 times it first and then rule 5 over each group.
  *
  * 13. Latent attention (MLA, absorbed), where a token has one latent row for all heads. A row: kv_a
- * (rule 2 or 11); its first kv_rank normed (rule 5), the others rotated (rule 6); rounded to the
- * type of keys. A query: the head of q, without its rotated part, times the head's part of k_b; the
- * rotated part behind it; each times scale, rounded. score_t: 16 lanes, lane j: acc = fma(q, c,
- * acc) over elements j, j+16, ... upwards from +0, then the fold of rule 4. Chunks, weights and
- * sums as in rule 7, the values being a row's first kv_rank elements. The head's output: its part
- * of v_b times that; gated: each value times num_sigmoid of the head's gate.
+ * (rule 2 or 11); its first kv_rank normed (rule 5), then times the latent factor where there is
+ * one, the others rotated (rule 6); rounded to the type of keys. A query: the head of q, without
+ * its rotated part, times the head's part of k_b; the rotated part behind it; each times scale,
+ * rounded. score_t: 16 lanes, lane j: acc = fma(q, c, acc) over elements j, j+16, ... upwards from
+ * +0, then the fold of rule 4. Chunks, weights and sums as in rule 7, the values being a row's
+ * first kv_rank elements. The head's output: its part of v_b times that; gated: each value times
+ * num_sigmoid of the head's gate.
  *
  * 14. Adapters on a matrix (LoRA), behind its bias, whatever the type of its weights: t_k = rule 11
  * of row k of A (F32) and the row x as it is before rule 1 or any rounding; w_k = (strength *
@@ -336,7 +340,7 @@ static inline float num_dot(const float *a, const float *b, int n)
 static inline void num_sparsemixer(const float *scores, const uint8_t *off, int n, float jitter,
                                    int k, int *experts, float *weights)
 {
-    uint64_t taken[8] = {0}; /* up to 512 experts */
+    uint64_t taken[16] = {0}; /* up to 1024 experts */
     float limit = 2.0f * jitter;
 
     for (int e = 0; off && e < n; e++)
@@ -374,7 +378,7 @@ static inline float num_softcap(float x, float cap, float inverse)
     return cap * fmaf(2.0f, num_sigmoid(2.0f * (x * inverse)), -1.0f);
 }
 
-#define NUM_EXPERTS 512 /* most of a router */
+#define NUM_EXPERTS 1024 /* most of a router */
 
 /* The sum of a group's two largest values, of its largest one: what groups of experts are chosen by
  * where choices are biased, where they are not (DeepSeek-V3, DeepSeek-V2: modeling_deepseek_v3.py,

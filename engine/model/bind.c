@@ -591,11 +591,27 @@ static int bind_shared(struct binding *b, struct layer_weights *w, int layer, st
                                               TENSOR_SHARED_DOWN, s->shared_width, e);
 }
 
+/* Folders may hold gates and ups of identities, too; nothing reads them. */
+static void pass_over_identities(struct binding *b, const struct ffn_shape *s, int layer)
+{
+    static const enum tensor_role roles[] = {TENSOR_GATE, TENSOR_UP, TENSOR_DOWN};
+
+    for (int x = s->experts; x < shape_choices(s); x++)
+        for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+            const struct tensor_view *t = family_tensor(b->family, b->model->file, roles[i], layer,
+                                                        x, false);
+
+            if (t)
+                b->used[t->index] = 1;
+        }
+}
+
 static int bind_routed(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct ffn_shape *s = &hparams_layer(&b->model->hp, layer)->ffn;
     int hidden = b->model->hp.hidden, rc;
 
+    pass_over_identities(b, s, layer);
     if ((activation_gated(s->activation) &&
          (rc = bind_kind(b, w, layer, TENSOR_GATE, TENSOR_GATES,
                          offsetof(struct expert_weights, gate), s->width, hidden, e))) ||
@@ -660,23 +676,23 @@ static int bind_experts(struct binding *b, struct layer_weights *w, int layer, s
 static int bind_router(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct ffn_shape *s = &hparams_layer(&b->model->hp, layer)->ffn;
-    int hidden = b->model->hp.hidden, rc;
+    int hidden = b->model->hp.hidden, choices = shape_choices(s), rc;
     const struct tensor_view *t;
 
     if (s->experts) {
         if (!(t = want(b, TENSOR_ROUTER, layer, 0, e)))
             return ERR_MODEL;
-        if ((rc = check_shape(b, t, s->experts, hidden, 0, e)) ||
-            (rc = add_vector(b, &w->router, t, 0, (int64_t)s->experts * hidden, e)) ||
-            (rc = add_bias(b, &w->score_bias, TENSOR_ROUTER, layer, 0, s->experts, s->experts, e)))
+        if ((rc = check_shape(b, t, choices, hidden, 0, e)) ||
+            (rc = add_vector(b, &w->router, t, 0, (int64_t)choices * hidden, e)) ||
+            (rc = add_bias(b, &w->score_bias, TENSOR_ROUTER, layer, 0, choices, choices, e)))
             return rc;
     }
     if (s->experts && s->router.choice_bias) {
         if (!(t = want(b, TENSOR_ROUTER_BIAS, layer, 0, e)))
             return ERR_MODEL;
-        if ((rc = t->n_dims == 1 ? check_shape(b, t, s->experts, 0, 0, e)
-                                 : check_shape(b, t, 1, s->experts, 0, e)) ||
-            (rc = add_vector(b, &w->router_bias, t, 0, s->experts, e)))
+        if ((rc = t->n_dims == 1 ? check_shape(b, t, choices, 0, 0, e)
+                                 : check_shape(b, t, 1, choices, 0, e)) ||
+            (rc = add_vector(b, &w->router_bias, t, 0, choices, e)))
             return rc;
     }
     if (s->experts && s->router.expert_scales &&

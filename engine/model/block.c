@@ -155,16 +155,17 @@ struct block_bytes model_block_parts(const struct model *m, struct block_id id)
         b.norms = norm_bytes(m, &m->output_norm);
     } else if (id.kind == BLOCK_ATTENTION) {
         const struct layer_weights *l = &m->layers[id.layer];
-        uint64_t experts = (uint64_t)hparams_layer(&m->hp, id.layer)->ffn.experts;
+        const struct ffn_shape *s = &hparams_layer(&m->hp, id.layer)->ffn;
+        uint64_t choices = (uint64_t)shape_choices(s);
 
         b.norms = layer_norm_bytes(m, l) + (l->scale ? sizeof(float) : 0) + stream_bytes(m, l) +
                   (model_qk_norm_values(m, id.layer, true) +
                    model_qk_norm_values(m, id.layer, false) + model_recurrent_values(m, id.layer)) *
                       sizeof(float);
-        b.router = ((l->router ? experts : 0) + (l->shared_router != NULL)) *
+        b.router = ((l->router ? choices : 0) + (l->shared_router != NULL)) *
                        (uint64_t)m->hp.hidden * sizeof(float) +
-                   ((l->router_bias ? experts : 0) + (l->score_bias ? experts : 0) +
-                    (l->expert_scale ? experts : 0)) *
+                   ((l->router_bias ? choices : 0) + (l->score_bias ? choices : 0) +
+                    (l->expert_scale ? (uint64_t)s->experts : 0)) *
                        sizeof(float);
         if (l->sinks)
             b.biases += (uint64_t)hparams_layer(&m->hp, id.layer)->mixer.heads * sizeof(float);

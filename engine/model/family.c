@@ -55,6 +55,7 @@ static void expand(const struct family *family, const char *pattern, int layer, 
     const char *moved = family->is_mtp ? family->mtp : NULL;
     char whole[200];
     size_t n = 0;
+    int parts = family->parts ? family->parts : 1;
 
     if (moved && strncmp(pattern, LAYER_NAMES, strlen(LAYER_NAMES)) == 0) {
         snprintf(whole, sizeof whole, "%s%s", moved, pattern + strlen(LAYER_NAMES));
@@ -62,8 +63,13 @@ static void expand(const struct family *family, const char *pattern, int layer, 
     }
     layer += family->first_layer;
     for (const char *p = pattern; *p && n + 12 < size; p++) {
-        if (p[0] == '%' && (p[1] == 'l' || p[1] == 'e')) {
-            n += (size_t)snprintf(out + n, size - n, "%d", *++p == 'l' ? layer : expert);
+        if (p[0] == '%' && p[1] && strchr("lepsf", p[1])) {
+            if (*++p != 'f' || layer % parts == 0)
+                n += (size_t)snprintf(out + n, size - n, "%d",
+                                      *p == 'l'   ? layer
+                                      : *p == 'e' ? expert
+                                      : *p == 's' ? layer % parts
+                                                  : layer / parts);
         } else {
             out[n++] = *p;
         }

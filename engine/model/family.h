@@ -146,7 +146,9 @@ enum {
     TENSOR_EITHER = 16, /* transposed if the hidden size is not in its place */
 };
 
-/* %l is the layer, %e the expert. A name that ends in ".weight" may have a ".bias", any other one a
+/* %l is the layer, %e the expert. Where a folder's layer is several of ours (family.parts): %p is
+ * its number, %s that of ours in it, and %f as %p in the first of ours, nothing in others. A name
+ * that ends in ".weight" may have a ".bias", any other one a
  * "_bias". */
 struct family_tensor {
     enum tensor_role role;
@@ -200,6 +202,8 @@ struct family {
     const struct family *exported_as;
     /* layers after the last one are MTP blocks: they may draft (family_mtp) */
     bool extra_layers;
+    /* a layer of its folders is so many of ours; 0: one */
+    int parts;
     /* prefix of such a layer's names in folders, if it is not "model.layers.%l."; NULL: it is.
      * mtp_normed: its input and output hidden states are after the last norm */
     const char *mtp;

@@ -18,8 +18,8 @@ struct hparams {
     /* The layers' shape in general, and of each layer, owned by the model (NULL: all are `common`).
      * Use hparams_layer to get a layer's. */
     struct layer_shape common, *layers;
-    /* Maxima over all layers, including shared experts and dense layers (shape_experts,
-     * shape_used): sizes for lists of layers x experts and of chosen experts. Set by
+    /* Maxima over all layers, including shared experts, dense layers (shape_experts, shape_used)
+     * and identities: sizes for lists of layers x experts and of chosen experts. Set by
      * hparams_count. */
     int n_experts, n_experts_used;
     float rope_theta;
@@ -38,6 +38,7 @@ struct hparams {
      * becomes (x + mixer + h + norm(out(in(h)))) / sqrt(2), h being the mixer's input; 0: none */
     int streams, laurel;
     bool streams_scaled;
+    bool shortcuts; /* some layer leaves what a later one adds; set by hparams_count */
     /* Frequencies would change with every token beyond context_max (dynamic scaling), which is not
      * computed: the context is limited to it */
     bool rope_within;
@@ -80,10 +81,10 @@ static inline int hparams_inputs(const struct hparams *hp)
 }
 
 /* What a row of a pass has besides the stream: those values; then, with other streams, the first
- * one as it was predicted, and the others. */
+ * one as it was predicted, and the others; then what a layer's experts leave to the next one. */
 static inline int hparams_beside(const struct hparams *hp)
 {
-    return hparams_inputs(hp) + hp->streams * hp->hidden;
+    return hparams_inputs(hp) + (hp->streams + hp->shortcuts) * hp->hidden;
 }
 
 /* What an operator adds to the residual stream is multiplied with this first. */
@@ -95,10 +96,14 @@ static inline float hparams_residual(const struct hparams *hp)
 static inline void hparams_count(struct hparams *hp)
 {
     hp->n_experts = hp->n_experts_used = 0;
+    hp->shortcuts = false;
     for (int l = 0; l < hp->n_layers; l++) {
         const struct layer_shape *s = hparams_layer(hp, l);
 
-        hp->n_experts = shape_experts(s) > hp->n_experts ? shape_experts(s) : hp->n_experts;
+        int listed = shape_experts(s) + s->ffn.router.identities;
+
+        hp->n_experts = listed > hp->n_experts ? listed : hp->n_experts;
+        hp->shortcuts |= s->shortcut != SHORTCUT_NONE;
         hp->n_experts_used = shape_used(s) > hp->n_experts_used ? shape_used(s)
                                                                 : hp->n_experts_used;
     }

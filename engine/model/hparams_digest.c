@@ -6,9 +6,9 @@
 
 #define FIELD(f) digest_add(d, &(f), sizeof(f))
 
-static_assert(sizeof(struct mixer_shape) == 136, "a field of mixer_shape is not hashed");
-static_assert(sizeof(struct router_shape) == 32, "a field of router_shape is not hashed");
-static_assert(sizeof(struct ffn_shape) == 84, "a field of ffn_shape is not hashed");
+static_assert(sizeof(struct mixer_shape) == 140, "a field of mixer_shape is not hashed");
+static_assert(sizeof(struct router_shape) == 36, "a field of router_shape is not hashed");
+static_assert(sizeof(struct ffn_shape) == 88, "a field of ffn_shape is not hashed");
 static_assert(sizeof(struct norms_shape) == 16, "a field of norms_shape is not hashed");
 
 static void add_flag(struct digest *d, bool flag)
@@ -69,6 +69,8 @@ static void add_mixer(struct digest *d, const struct mixer_shape *s)
         add_flag(d, s->chunked);
         FIELD(s->q_norm_unsaid);
     }
+    if (s->latent_factor != 0.0f)
+        FIELD(s->latent_factor);
 }
 
 static void add_router(struct digest *d, const struct router_shape *s)
@@ -86,6 +88,8 @@ static void add_router(struct digest *d, const struct router_shape *s)
         add_flag(d, s->early);
         add_flag(d, s->on_input);
     }
+    if (s->identities)
+        FIELD(s->identities);
 }
 
 static void add_ffn(struct digest *d, const struct ffn_shape *s)
@@ -126,6 +130,8 @@ static void add_layer(struct digest *d, const struct layer_shape *s)
         add_flag(d, true);
     if (s->inputs)
         FIELD(s->inputs);
+    if (s->shortcut != SHORTCUT_NONE)
+        FIELD(s->shortcut);
 }
 
 /* Divisors of rotary frequencies. */

@@ -110,5 +110,7 @@ int hparams_read_keys(struct hparams *hp, const struct family *family, const str
     int rc = read_keys(hp, family, f, e);
 
     read_unsaid(hp, family, f);
+    if (family->parts && weight_file_format(f) != WEIGHT_GGUF)
+        hp->n_layers *= family->parts;
     return rc ? rc : check_supported(family, f, e);
 }

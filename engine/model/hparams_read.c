@@ -291,7 +291,8 @@ static int read_ffn(struct ffn_shape *ffn, const struct ffn_shape *common,
     }
     if (router->n_dims != 2)
         return missing(family, f, TENSOR_ROUTER, layer, e);
-    if ((rc = settle(&ffn->experts, router->dims[0], "the number of experts", router->name, f, e)))
+    if ((rc = settle(&ffn->experts, router->dims[0] - ffn->router.identities,
+                     "the number of experts", router->name, f, e)))
         return rc;
     if (ffn->experts > 512 || ffn->used > ffn->experts || ffn->used < 1)
         return error_set(e, ERR_MODEL,

@@ -71,6 +71,7 @@ struct mixer_shape {
      * both latent rows' norms. */
     int q_rank, kv_rank;
     float latent_eps;
+    float latent_factor; /* of the normed latent row of keys and values (LongCat); 0: 1 */
     /* recurrent kinds: taps of the convolution, groups that share B and C (Mamba2), state width */
     int taps, groups, state;
     bool tiled;        /* value head h uses key head h mod kv_heads, not h / (heads / kv_heads) */
@@ -130,6 +131,10 @@ struct router_shape {
     bool choice_bias;        /* added to the scores, only for the choice */
     bool expert_scales;      /* weights times a factor of their expert, after all else */
     int groups, groups_used; /* experts are chosen from the best groups; 0: from all */
+    /* So many more than the layer's experts are chosen from, numbered after those: they have no
+     * matrices and give what they get (zero-computation experts, LongCat-Flash, arXiv:2509.01322)
+     */
+    int identities;
 };
 
 /* Factor of the shared expert's output. */
@@ -184,10 +189,16 @@ static inline struct norms_shape norms_behind(const struct norms_shape *s)
     return behind;
 }
 
+/* Shortcut-connected experts (arXiv:2404.05019; LongCat-Flash): what a layer's routed experts give
+ * is left beside the stream, and enters it at the end of the next layer. What is always used (the
+ * dense part, as the shared expert) enters at once. */
+enum shortcut { SHORTCUT_NONE, SHORTCUT_LEAVES, SHORTCUT_ENTERS };
+
 struct layer_shape {
     struct mixer_shape mixer;
     struct ffn_shape ffn;
     struct norms_shape norms;
+    enum shortcut shortcut;
     bool scaled; /* the residual stream is multiplied by one number after the layer */
     /* the feed-forward has the mixer's input, normed by the same norm; the stream is the sum of
      * both outputs and itself (Wang and Komatsuzaki, GPT-J, 2021; Cohere) */
@@ -363,6 +374,12 @@ static inline int shape_further_used(const struct ffn_shape *s)
 static inline int shape_experts(const struct layer_shape *s)
 {
     return s->ffn.experts + shape_further(&s->ffn);
+}
+
+/* What a router chooses from. */
+static inline int shape_choices(const struct ffn_shape *s)
+{
+    return s->experts + s->router.identities;
 }
 
 static inline int shape_used(const struct layer_shape *s)

@@ -53,6 +53,9 @@
     X("<|function_call|>",  "<|message_sep|>",    PART_TOOL_CALL)                             \
     /* Muse Glimmer, in a message to the tool */                                              \
     X(ATEM_CALLS,           "</atem:function_calls>", PART_TOOL_CALL)                         \
+    /* LongCat-Flash */                                                                       \
+    X("<longcat_think>",    "</longcat_think>",   PART_REASONING)                             \
+    X("<longcat_tool_call>", "</longcat_tool_call>", PART_TOOL_CALL)                          \
     /* Llama 3 */                                                                             \
     X("<|python_tag|>",     NULL,                 PART_TOOL_CALL)
 /* clang-format on */

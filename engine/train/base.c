@@ -51,12 +51,13 @@ static const char *missing(const struct layer_shape *s)
            : f->activation != ACTIVATION_SILU && f->activation != ACTIVATION_GELU_PLAIN
                ? "its activation"
            : f->experts && r->kind == ROUTER_SIGMOID ? "its router"
-           : f->experts &&
-                   (r->choice_bias || r->expert_scales || r->groups > 1 || r->early || r->on_input)
+           : f->experts && (r->choice_bias || r->expert_scales || r->groups > 1 || r->early ||
+                            r->on_input || r->identities)
                ? "its router"
            : !s->norms.before || s->norms.after          ? "its norms"
            : f->grouped                                  ? "its adjugate experts"
            : s->parallel || s->ffn.shared_factor != 0.0f ? "its parallel operators"
+           : s->shortcut != SHORTCUT_NONE                ? "its shortcut"
            : s->scaled                                   ? "its scale"
                                                          : NULL;
 }

@@ -365,9 +365,10 @@ class Watch:
                 x = part.norm(x) * part.scale * part.scalar_root_size
                 self.logits[layer] = part.proj(x).detach()
                 return
-            if hasattr(part, "gate") or hasattr(part, "wg"):  # afmoe, hunyuan
-                self.logits[layer] = (part.gate if hasattr(part, "gate") else part.wg)(x).detach()
-                return
+            for gate in ("gate", "wg", "classifier"):  # afmoe, hunyuan, longcat
+                if hasattr(part, gate):
+                    self.logits[layer] = getattr(part, gate)(x).detach()
+                    return
             self.logits[layer] = torch.nn.functional.linear(x.to(part.weight.dtype), part.weight, getattr(part, "bias", None)).detach()
         return hook
 
@@ -432,12 +433,14 @@ def states(cache, out):
 def numbers(model, ids, n_greedy):
     o, watch = evaluate(model, ids)
     layers = model.config.get_text_config().num_hidden_layers
+    parts = layers // model.config.num_layers if model.config.model_type == "longcat_flash" else 1  # layers of moetop in one of its own
+    layers //= parts
     out = {"input_ids": ids, "logits": o.logits[0], "prenorm": watch.stream[layers]}
     out["hidden"] = torch.stack(watch.stream[:layers] + watch.stream[-1:])
     states(o.past_key_values, out)
     if watch.experts:
         layers = sorted(watch.experts)
-        out["moe_layers"] = torch.tensor(layers)
+        out["moe_layers"] = torch.tensor(layers) * parts
         out["router_logits"] = torch.stack([watch.logits[i].reshape(len(ids), -1) for i in layers])
         experts = torch.stack([watch.experts[i][0].reshape(len(ids), -1) for i in layers])
         weights = torch.stack([watch.experts[i][1].reshape(len(ids), -1) for i in layers])
@@ -451,6 +454,8 @@ def numbers(model, ids, n_greedy):
         if model.config.model_type == "phimoe":  # expert 1 first
             order = torch.arange(2).expand_as(experts)
         out["experts"], out["weights"] = experts.gather(-1, order), weights.gather(-1, order)
+        if model.config.model_type == "longcat_flash":  # identities have no number
+            out["experts"] = torch.where(out["experts"] < model.config.n_routed_experts, out["experts"], -1)
     out["greedy"], gap = greedy(model, ids, n_greedy)
     out["greedy"] = torch.tensor(out["greedy"], dtype=torch.long)
     return out, gap

@@ -267,6 +267,16 @@ STRANGERS |= {
                   all_dense=dict(num_experts=1, num_experts_per_tok=1), rank=dict(mamba_dt_rank="auto"), no_rank=dict(mamba_dt_rank=GONE), rank_5=dict(mamba_dt_rank=5),
                   states=dict(mamba_d_state=17), taps=dict(mamba_d_conv=2), narrow=dict(mamba_expand=1), no_conv_bias=dict(mamba_conv_bias=False),
                   no_bias=dict(mamba_proj_bias=False), window=dict(sliding_window=6), head_dim=dict(head_dim=16), odd=dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=1)),
+    "longcat_flash": dict(
+        no_identities=dict(zero_expert_num=0), null_identities=dict(zero_expert_num=None), many_identities=dict(zero_expert_num=9, moe_topk=3),
+        top_1=dict(moe_topk=1), more_than_experts=dict(moe_topk=4), one_expert=dict(n_routed_experts=1, moe_topk=1), tied=dict(tie_word_embeddings=True),
+        layers_3=dict(num_layers=3), odd_width=dict(ffn_hidden_size=20, expert_ffn_hidden_size=12), odd_hidden=dict(hidden_size=48),
+        biases=dict(attention_bias=True), factor=dict(routed_scaling_factor=6.0), values=dict(v_head_dim=24, qk_nope_head_dim=16),
+        narrow_latent=dict(kv_lora_rank=12, qk_rope_head_dim=4, head_dim=4), no_base=dict(rope_parameters=GONE),
+        yarn=dict(rope_parameters={"rope_type": "yarn", "rope_theta": 5000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+                                   "mscale_all_dim": 1.0, "original_max_position_embeddings": 16}),
+        linear=dict(rope_parameters={"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0}), relu=dict(hidden_act="relu"),
+        router_bias=dict(router_bias=True), unscaled=dict(mla_scale_q_lora=False), normed=dict(norm_topk_prob=True), ngram=dict(ngram_vocab_size_ratio=78)),
     "gemma4_e": {
         "no_shared_keys": dict(num_kv_shared_layers=0),
         "one_shared_layer": dict(num_kv_shared_layers=1, num_key_value_heads=1, num_attention_heads=2),

@@ -48,6 +48,8 @@ static const char *ffn_lacks(const struct ffn_shape *s, bool microsoft)
         return "scales of experts";
     if (s->router.early || s->router.on_input)
         return s->router.early ? "a router before the mixer" : "weighted inputs of experts";
+    if (s->router.identities)
+        return "experts that are identities";
     return microsoft && s->activation != ACTIVATION_SILU
                ? "an activation that com.microsoft.MoE has not"
                : NULL;
@@ -56,6 +58,7 @@ static const char *ffn_lacks(const struct ffn_shape *s, bool microsoft)
 static const char *layer_lacks(const struct layer_shape *s)
 {
     return s->parallel                    ? "operators beside each other"
+           : s->shortcut != SHORTCUT_NONE ? "shortcut-connected experts"
            : s->mixer.chunked             ? "chunks of attention"
            : s->norms.eps_after != 0.0f   ? "an epsilon of norms after operators"
            : s->ffn.grouped               ? "adjugate experts"

@@ -364,7 +364,7 @@ static int test_experts(struct suite *s, enum conformance_job kind)
     return 0;
 }
 
-static void test_combine(struct suite *s)
+static int test_combine(struct suite *s)
 {
     enum dtype type = s->config->model->layers[s->layer].experts[0].up.type;
     int rows = s->config->max_rows, used = s->hp->n_experts_used;
@@ -374,8 +374,16 @@ static void test_combine(struct suite *s)
                               .weights = s->weights,
                               .x = s->got},
                        want = job;
+    size_t beside = (size_t)(rows * hparams_beside(s->hp));
     struct error e = {0};
 
+    if (beside && !(job.inputs = mem_alloc(2 * beside, sizeof *job.inputs)))
+        return ERR_MEMORY;
+    if (beside) {
+        want.inputs = job.inputs + beside;
+        fill(s, job.inputs, beside);
+        memcpy(want.inputs, job.inputs, beside * sizeof *job.inputs);
+    }
     want.x = s->want;
     fill(s, s->out, row_count(s, rows) * (size_t)used);
     fill(s, s->weights, (size_t)(rows * used));
@@ -384,6 +392,10 @@ static void test_combine(struct suite *s)
     expected_combine(&s->expected, &want);
     if (done(s, CONFORMANCE_COMBINE, type, s->ops->combine(s->d, &job, &e), &e))
         compare(s, CONFORMANCE_COMBINE, type, "residual", s->got, s->want, row_count(s, rows));
+    if (beside)
+        compare(s, CONFORMANCE_COMBINE, type, "beside it", job.inputs, want.inputs, beside);
+    mem_free(job.inputs);
+    return 0;
 }
 
 static int test_head(struct suite *s, int rows)
@@ -486,8 +498,8 @@ static int layer_run(struct suite *s, bool attention, bool experts)
     }
     if (experts && test_experts(s, CONFORMANCE_EXPERTS) < 0)
         return ERR_MEMORY;
-    if (s->ops->combine)
-        test_combine(s);
+    if (s->ops->combine && test_combine(s) < 0)
+        return ERR_MEMORY;
     return experts && s->ops->stream ? test_stream(s) : 0;
 }
 

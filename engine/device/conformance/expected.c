@@ -191,6 +191,8 @@ static int project_latent(struct expected *x, const struct attention_job *j, int
         reference_multiply(&w->kv_a, x->h, kv) < 0)
         return ERR_MEMORY;
     reference_rms(kv, w->k_norm, rank, s->latent_eps, kv);
+    for (int i = 0; i < rank && s->latent_factor != 0.0f; i++)
+        kv[i] = kv[i] * s->latent_factor;
     reference_rotate(kv + rank, &turn, cos, sin, 1.0f, turned);
     memcpy(kv + rank, turned, (size_t)s->rope_dims * sizeof *kv);
     reference_cache_set(&x->cache[j->layer], pos, 0, 0, kv, dims);
@@ -354,6 +356,28 @@ static void combine_normed(struct expected *x, const struct combine_job *j, cons
         reference_norm(row, &behind, &w->expert_after, n, row);
 }
 
+/* Rule 9 where a shortcut leaves the layer or enters the stream. */
+static void combine_shortcut(const struct expected *x, const struct combine_job *j, int r,
+                             const float *weights, float *row)
+{
+    const struct hparams *hp = &x->config->model->hp;
+    const struct layer_shape *s = shape_of(x, j->layer);
+    size_t n = (size_t)hp->hidden, step = (size_t)j->rows * n;
+    const float *out = j->out + (size_t)r * n;
+    float *kept = j->inputs + (size_t)(r + 1) * (size_t)hparams_beside(hp) - n;
+
+    if (s->shortcut == SHORTCUT_ENTERS) {
+        reference_combine(out, step, weights, shape_used(s), hp->hidden, row);
+        for (size_t i = 0; i < n; i++)
+            row[i] = row[i] + kept[i];
+        return;
+    }
+    memset(kept, 0, n * sizeof *kept);
+    reference_combine(out, step, weights, s->ffn.used, hp->hidden, kept);
+    reference_combine(out + (size_t)s->ffn.used * step, step, weights + s->ffn.used, s->ffn.shared,
+                      hp->hidden, row);
+}
+
 void expected_combine(struct expected *x, const struct combine_job *j)
 {
     const struct hparams *hp = &x->config->model->hp;
@@ -368,7 +392,9 @@ void expected_combine(struct expected *x, const struct combine_job *j)
             weights[i] = shape_output_weight(&shape_of(x, j->layer)->ffn, i,
                                              j->weights[r * hp->n_experts_used + i]) *
                          hparams_residual(hp);
-        if (shape_of(x, j->layer)->norms.after)
+        if (shape_of(x, j->layer)->shortcut != SHORTCUT_NONE)
+            combine_shortcut(x, j, r, weights, j->x + (size_t)r * n);
+        else if (shape_of(x, j->layer)->norms.after)
             combine_normed(x, j, j->out + (size_t)r * n, weights, j->x + (size_t)r * n);
         else
             reference_combine(j->out + (size_t)r * n, (size_t)j->rows * n, weights, used,

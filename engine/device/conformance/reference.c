@@ -131,13 +131,15 @@ void reference_route(const struct model *m, int layer, const float *h, float *sc
     const struct layer_weights *w = &m->layers[layer];
     int hidden = m->hp.hidden, n = s->used;
 
-    for (int e = 0; e < s->experts; e++)
+    for (int e = 0; e < shape_choices(s); e++)
         scores[e] = num_dot(w->router + (size_t)e * (size_t)hidden, h, hidden) +
                     (w->score_bias ? w->score_bias[e] : 0.0f);
     if (s->experts)
-        num_route(&s->router, scores, w->router_bias, s->experts, n, experts, weights);
+        num_route(&s->router, scores, w->router_bias, shape_choices(s), n, experts, weights);
     for (int i = 0; i < n && w->expert_scale; i++)
         weights[i] = weights[i] * w->expert_scale[experts[i]];
+    for (int i = 0; i < n; i++)
+        experts[i] = experts[i] < s->experts ? experts[i] : -1;
     if (s->grouped) {
         num_adjugates(s, experts, weights, experts + n, weights + n);
         n += n;

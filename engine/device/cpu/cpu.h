@@ -315,7 +315,7 @@ static inline const struct layer_shape *shape_of(const struct cpu_device *d, int
 /* Rows of the router's matrix, and groups of 16 that they make. */
 static inline int router_rows(const struct ffn_shape *s)
 {
-    return s->experts + (s->shared && s->shared_gate == SHARED_SIGMOID);
+    return shape_choices(s) + (s->shared && s->shared_gate == SHARED_SIGMOID);
 }
 
 static inline int router_groups(const struct ffn_shape *s)
@@ -585,9 +585,14 @@ void route_row(const struct cpu_device *d, int layer, int row,
                const float *x, const float *before, float *h, float *second, float *scores,
                int *experts, float *weights);
 /* Combines a row's experts, stride apart from out on and not yet weighted, into its x: rule 9, with
- * the norms and the scale after it. */
+ * the norms and the scale after it. beside: what the row has besides x (combine_job.inputs); used
+ * only in layers with a shortcut. */
 void combine_row(const struct cpu_device *d, int tid, int layer, const float *out, ptrdiff_t stride,
-                 const float *weights, float *x);
+                 const float *weights, float *beside, float *x);
+/* ffn/shortcut.c. The same where a shortcut leaves the layer or enters the stream; weights: with
+ * the scale of what operators add. */
+void shortcut_row(const struct cpu_device *d, int layer, const float *out, ptrdiff_t stride,
+                  const float *weights, float *beside, float *x);
 /* ffn/streams.c. The streams besides x (beside: combine_job.inputs) from the embeddings, and what
  * the first layer begins with; after a layer; what its own inputs give a row of them; and what the
  * next layer begins with, or the end. */

@@ -254,7 +254,7 @@ static void tap(void *ctx, const struct forward *f, enum tap_point where, int la
                     ? f->kept_scores + (size_t)layer * (size_t)f->rows * (size_t)l->experts
                     : f->scores) +
                    (size_t)row * (size_t)l->experts,
-               (size_t)s->ffn.experts * sizeof *f->scores);
+               (size_t)shape_choices(&s->ffn) * sizeof *f->scores);
         take_experts(k, f, layer, row);
         break;
     }
@@ -447,8 +447,9 @@ int lens_runner_up(const struct engine *g, const struct lens *l, int layer)
     if (s->experts <= s->used || s->used < 1)
         return -1;
     if (s->router.kind != ROUTER_SPARSEMIXER) {
-        num_route(&s->router, scores, w->router_bias, s->experts, s->used + 1, experts, weights);
-        return experts[s->used];
+        num_route(&s->router, scores, w->router_bias, shape_choices(s), s->used + 1, experts,
+                  weights);
+        return experts[s->used] < s->experts ? experts[s->used] : -1;
     }
     for (int x = 0; x < s->experts; x++) {
         bool chosen = false;

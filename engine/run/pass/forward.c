@@ -10,6 +10,7 @@
 #include "engine/device/numerics.h"
 #include "engine/run/state/kv.h"
 #include "engine/run/pass/blocks.h"
+#include "engine/run/pass/identity.h"
 #include "engine/run/pass/microbatch.h"
 #include "engine/run/pass/paging.h"
 #include "engine/run/report/trace.h"
@@ -494,6 +495,7 @@ static void choose_deferred(struct forward *f, int layer, const float *weights)
     if (!f->defer || f->tap || f->rows != 1 || f->model->cache || layer + 1 >= hp->n_layers ||
         hparams_layer(hp, layer)->norms.after || hparams_layer(hp, layer)->scaled ||
         hparams_layer(hp, layer)->inputs || hparams_layer(hp, layer)->ffn.router.on_input ||
+        hparams_layer(hp, layer)->shortcut != SHORTCUT_NONE ||
         shape_keeps_stream(hparams_layer(hp, layer + 1)) || f->plan->attention[layer + 1] == 0 ||
         (f->fused_device[layer + 1] != PLAN_NO_DEVICE && !trace_active(f->trace)))
         return;
@@ -1029,6 +1031,7 @@ int blocks_route(struct forward *f, int layer, struct error *e)
             leave_out(f, layer, experts, route.weights + r * hp->n_experts_used);
         zero_absent(f, layer, r, experts);
     }
+    identity_outputs(f, layer);
     group_rows(f, layer);
     choose_deferred(f, layer, route.weights);
     trace_span(f->trace, TRACE_ROUTE, layer, 0, start, clock_now());
@@ -1185,6 +1188,9 @@ static int take_inputs(struct forward *f, const int *const *ids, struct error *e
         .rows = f->rows, .x = f->x, .inputs = f->inputs, .strengths = strengths_of(f)};
     size_t n = (size_t)hparams_beside(&f->model->hp), at = 0;
     int rc = 0;
+
+    if (!hparams_inputs(&f->model->hp)) /* nothing beside the stream is the tokens' own */
+        return 0;
 
     for (int i = 0; i < f->n_spans && n; i++)
         for (int r = 0; r < f->spans[i].rows && rc == 0; r++)

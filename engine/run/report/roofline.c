@@ -25,7 +25,7 @@ static double layer_weights_of(const struct model *m, int layer)
     const struct ffn_shape *f = &hparams_layer(&m->hp, layer)->ffn;
     double routed = 0, further = 0,
            sum = weights_of(m, (struct block_id){BLOCK_ATTENTION, layer, 0}) +
-                 (double)f->experts * m->hp.hidden;
+                 (double)shape_choices(f) * m->hp.hidden;
 
     for (int x = 0; x < f->experts + shape_further(f); x++)
         *(x < f->experts ? &routed

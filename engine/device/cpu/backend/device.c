@@ -292,10 +292,10 @@ static void pack_router(const struct cpu_device *d, int layer, float *to)
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     int hidden = d->model->hp.hidden;
 
-    for (int e = 0; e < s->experts; e++)
+    for (int e = 0; e < shape_choices(s); e++)
         pack_router_row(w->router + (size_t)e * (size_t)hidden, hidden, e, to);
-    if (router_rows(s) > s->experts)
-        pack_router_row(w->shared_router, hidden, s->experts, to);
+    if (router_rows(s) > shape_choices(s))
+        pack_router_row(w->shared_router, hidden, shape_choices(s), to);
 }
 
 static int check_matrix(struct cpu_device *d, const struct matrix *w, const char *what,
@@ -349,7 +349,7 @@ static int check_model(struct cpu_device *d, struct error *e)
                 "the CPU device cannot run heads like layer %d's (%d of %d, %d of keys)", l,
                 s->mixer.heads, s->mixer.key_dim, s->mixer.kv_heads);
         /* a shared expert is not chosen by the router */
-        if (shape_used(s) > CPU_USED_MAX || s->ffn.experts > NUM_EXPERTS)
+        if (shape_used(s) > CPU_USED_MAX || shape_choices(&s->ffn) > NUM_EXPERTS)
             return error_set(e, ERR_MODEL, "the CPU device cannot run %d experts, %d used",
                              s->ffn.experts, shape_used(s));
     }
@@ -662,7 +662,7 @@ static void route_region(void *ctx, int tid, int n)
                   j->experts + t * hp->n_experts_used, j->weights + t * hp->n_experts_used);
         if (j->scores)
             memcpy(j->scores + (size_t)t * (size_t)hp->n_experts, scores,
-                   (size_t)shape->ffn.experts * sizeof *scores);
+                   (size_t)shape_choices(&shape->ffn) * sizeof *scores);
     }
     phase_end(d, tid);
 }
@@ -717,11 +717,13 @@ static void combine_region(void *ctx, int tid, int n)
     struct cpu_device *d = ctx;
     const struct combine_job *j = d->combine_job;
     int hidden = d->model->hp.hidden, stride = d->model->hp.n_experts_used;
+    size_t beside = (size_t)hparams_beside(&d->model->hp);
 
     phase_open(d, tid, j->rows);
     for (int t; (t = phase_take(d, tid, 1)) < j->rows;)
         combine_row(d, tid, j->layer, j->out + (size_t)t * (size_t)hidden,
                     (ptrdiff_t)j->rows * hidden, j->weights + t * stride,
+                    j->inputs ? j->inputs + (size_t)t * beside : NULL,
                     j->x + (size_t)t * (size_t)hidden);
     phase_end(d, tid);
     inputs_phases(d, tid, j->layer, j->rows, j->inputs, j->x);
@@ -881,6 +883,14 @@ static const float *keep_phase(struct cpu_device *d, int tid, int rows, const fl
         memcpy(d->added + (size_t)t * hidden, x + (size_t)t * hidden, hidden * sizeof *x);
     phase_end(d, tid);
     return d->added;
+}
+
+/* Layers with a shortcut or identities run as single jobs. */
+static bool cpu_fuses(const struct device *device, int layer)
+{
+    const struct layer_shape *s = shape_of((const struct cpu_device *)device, layer);
+
+    return s->shortcut == SHORTCUT_NONE && !s->ffn.router.identities;
 }
 
 static void layers_region(void *ctx, int tid, int n)
@@ -1071,6 +1081,7 @@ const struct device_ops cpu_device_ops = {
     .route = cpu_route,
     .experts = cpu_experts,
     .combine = cpu_combine,
+    .fuses = cpu_fuses,
     .head = cpu_head,
     .cap = cpu_cap,
     .multiply = cpu_multiply,

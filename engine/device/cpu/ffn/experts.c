@@ -83,7 +83,7 @@ static void add_normed(const struct cpu_device *d, int tid, int layer, const flo
 }
 
 void combine_row(const struct cpu_device *d, int tid, int layer, const float *out, ptrdiff_t stride,
-                 const float *weights, float *x)
+                 const float *weights, float *beside, float *x)
 {
     const struct layer_shape *s = shape_of(d, layer);
     const float *scale = d->model->layers[layer].scale;
@@ -91,7 +91,9 @@ void combine_row(const struct cpu_device *d, int tid, int layer, const float *ou
     float scaled[CPU_USED_MAX];
 
     weights = scaled_weights(d, layer, weights, used, scaled);
-    if (s->norms.after)
+    if (s->shortcut != SHORTCUT_NONE)
+        shortcut_row(d, layer, out, stride, weights, beside, x);
+    else if (s->norms.after)
         add_normed(d, tid, layer, out, stride, weights, x);
     else
         d->k->combine(x, out, stride, weights, used, hidden, x);
@@ -107,7 +109,7 @@ static void choose_edited(const struct cpu_device *d, int layer, const struct ex
     size_t at = expert_edits_at(edits, layer, 0);
 
     num_route_without(&s->router, scores, d->model->layers[layer].router_bias, edits->off + at,
-                      s->experts, s->used, experts, weights);
+                      shape_choices(s), s->used, experts, weights);
     for (int i = 0; i < s->used && experts[i] >= 0; i++) {
         weights[i] = weights[i] * edits->factor[at + (size_t)experts[i]];
         experts[i] = edits->becomes[at + (size_t)experts[i]];
@@ -127,13 +129,13 @@ static void choose(const struct cpu_device *d, int layer, int place,
     if (router_rows(s))
         d->k->router(d->router[layer], router_groups(s), hp->hidden, h, scores);
     if (d->model->layers[layer].score_bias)
-        d->k->add(scores, d->model->layers[layer].score_bias, s->experts);
+        d->k->add(scores, d->model->layers[layer].score_bias, shape_choices(s));
     edits = imposed ? NULL : expert_edits_of(edits, layer);
     if (edits)
         choose_edited(d, layer, edits, scores, experts, weights);
     else if (s->experts)
-        num_route(&s->router, scores, d->model->layers[layer].router_bias, s->experts, n, experts,
-                  weights);
+        num_route(&s->router, scores, d->model->layers[layer].router_bias, shape_choices(s), n,
+                  experts, weights);
     for (int i = 0; i < n && d->model->layers[layer].expert_scale; i++)
         if (experts[i] >= 0)
             weights[i] = weights[i] * d->model->layers[layer].expert_scale[experts[i]];
@@ -145,13 +147,15 @@ static void choose(const struct cpu_device *d, int layer, int place,
             weights[i] = imposed->weights ? imposed->weights[at + (size_t)i] : 1.0f / (float)n;
         }
     }
+    for (int i = 0; i < n && s->router.identities; i++)
+        experts[i] = experts[i] < s->experts ? experts[i] : -1; /* its weight stays */
     if (s->grouped) {
         num_adjugates(s, experts, weights, experts + n, weights + n);
         n += n;
     }
     if (s->shared) {
         experts[n] = s->experts;
-        weights[n++] = s->shared_gate == SHARED_SIGMOID ? num_sigmoid(scores[s->experts])
+        weights[n++] = s->shared_gate == SHARED_SIGMOID ? num_sigmoid(scores[shape_choices(s)])
                                                         : shape_shared_factor(s);
     }
     for (; n < stride; n++) {
@@ -604,7 +608,7 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen
         return;
     phase_open(d, tid, 1);
     while (phase_take(d, tid, 1) < 1)
-        combine_row(d, tid, layer, d->out, hidden, d->one_weights, x);
+        combine_row(d, tid, layer, d->out, hidden, d->one_weights, NULL, x);
     phase_end(d, tid);
 }
 
@@ -623,7 +627,7 @@ void experts_sparse(struct cpu_device *d, int tid, int layer, int rows, float *x
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 1)) < rows;)
         combine_row(d, tid, layer, d->out + (size_t)t * (size_t)hidden, (ptrdiff_t)rows * hidden,
-                    weights + t * stride, x + (size_t)t * (size_t)hidden);
+                    weights + t * stride, NULL, x + (size_t)t * (size_t)hidden);
     phase_end(d, tid);
 }
 
@@ -729,7 +733,7 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, const
         for (int i = t; i < min_int(t + 4, rows); i++)
             if (is_wanted(d, d->layers_job, layer, i))
                 combine_row(d, tid, layer, d->out + (size_t)i * (size_t)hidden,
-                            (ptrdiff_t)rows * hidden, weights + i * stride,
+                            (ptrdiff_t)rows * hidden, weights + i * stride, NULL,
                             x + (size_t)i * (size_t)hidden);
     phase_end(d, tid);
 }

@@ -238,6 +238,8 @@ static struct input latents_phase(struct cpu_device *d, int tid, int layer, int 
         size_t turn = (size_t)pos * (size_t)half;
 
         d->k->rms_norm(row, a->kv_rank, w->k_norm, 1.0f / (float)a->kv_rank, a->latent_eps, row);
+        for (int i = 0; i < a->kv_rank && a->latent_factor != 0.0f; i++)
+            row[i] = row[i] * a->latent_factor;
         (a->rope == ROPE_PAIRS ? d->k->rotary_pairs : d->k->rotary)(
             row + a->kv_rank, a->rope_dims, half, at->cos + turn, at->sin + turn, 1.0f);
         kv_store_latent(d, at->state, layer, pos, row);

@@ -58,8 +58,9 @@ int tuning_decode(struct cpu_device *d, int pos)
     float *memory;
 
     /* threads of one node are adjacent: the last ones of several nodes are a whole node's */
-    if (d->model->cache || !d->base.config.fewer_threads || d->n_threads < 2 ||
-        topology_nodes() > 1 || pos < 0 || pos >= d->context || !d->base.config.rope_cos[0])
+    if (d->model->cache || hparams_beside(hp) || !d->base.config.fewer_threads ||
+        d->n_threads < 2 || topology_nodes() > 1 || pos < 0 || pos >= d->context ||
+        !d->base.config.rope_cos[0])
         return 0;
     if (!(memory = mem_alloc(2 * hidden + 2 * used, sizeof *memory)))
         return 0;
