@@ -37,7 +37,8 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "gemma4_e",        "granite",        "qwen3_5",
                                       "jamba",           "gemma3n",        "smallthinker",
                                       "llama4",          "muse_glimmer",   "maple",
-                                      "step3p5",         "mimo_v2_flash"};
+                                      "step3p5",         "mimo_v2_flash",  "deepseek_v32",
+                                      "glm_moe_dsa"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {
