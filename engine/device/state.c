@@ -48,8 +48,8 @@ struct state_size state_size(const struct mixer_shape *m, enum kv_type k, enum k
         return (struct state_size){.fixed_bytes = floats(values * (size_t)m->key_dim) +
                                                   convolution(m, values + 2 * keys)};
     case MIXER_MAMBA1:
-        return (struct state_size){
-            .fixed_bytes = floats(values * (size_t)m->state) + convolution(m, values)};
+        return (struct state_size){.fixed_bytes = floats(values * (size_t)m->state) +
+                                                  convolution(m, values)};
     case MIXER_MAMBA2:
         return (struct state_size){
             .fixed_bytes = floats(values * (size_t)m->state) +

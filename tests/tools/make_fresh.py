@@ -184,6 +184,8 @@ def add_further(to, config, seed):
     g, hidden, last = torch.Generator().manual_seed(seed + 1000), config["hidden_size"], f"model.layers.{n - 1}."
     shapes = {k.replace(last, f"model.layers.{n}."): tuple(v.shape) for k, v in weights.items() if k.startswith(last)}
     shapes |= {f"model.layers.{n}.{k}.weight": s for k, s in (("enorm", (hidden,)), ("hnorm", (hidden,)), ("eh_proj", (hidden, 2 * hidden)))}
+    if "index_topk" in config:  # DeepSeek's has a last norm
+        shapes[f"model.layers.{n}.shared_head.norm.weight"] = (hidden,)
     for name, shape in shapes.items():
         x = torch.randn(shape, generator=g)
         weights[name] = (0.2 * x + 1 if len(shape) == 1 else x / shape[-1] ** 0.5 * 1.5).bfloat16()

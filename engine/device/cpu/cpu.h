@@ -86,8 +86,8 @@ struct thread_scratch {
      * NUM_CHUNK suffice for a chunk of many heads: `scores`) */
     uint8_t *selected;
     float *index_scores;
-    float *partial;           /* attention chunks of some rows: see mixers/attention.c */
-    float *router;            /* scores of one row, padded to 16 */
+    float *partial; /* attention chunks of some rows: see mixers/attention.c */
+    float *router;  /* scores of one row, padded to 16 */
     int experts[CPU_USED_MAX];
     float weights[CPU_USED_MAX];
     int phase; /* number of phases of this run so far */

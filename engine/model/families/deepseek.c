@@ -191,10 +191,10 @@ static char pattern_at(const struct describer *d, int i)
         if ((size_t)i >= v.len)
             return '?';
         v = meta_at(&v, (size_t)i);
-        return v.type != META_STRING                               ? '?'
-               : v.len == 4 && memcmp(v.s, "full", v.len) == 0     ? 'F'
+        return v.type != META_STRING                             ? '?'
+               : v.len == 4 && memcmp(v.s, "full", v.len) == 0   ? 'F'
                : v.len == 6 && memcmp(v.s, "shared", v.len) == 0 ? 'S'
-                                                                   : '?';
+                                                                 : '?';
     }
     return v.type != META_STRING ? 0 : (size_t)i < v.len ? v.s[i] : '?';
 }
@@ -224,8 +224,9 @@ static void glm_layers(struct hparams *hp, struct describer *d)
         char has = indexer_of(d, l);
 
         if (has != 'F' && has != 'S')
-            describe_refuse(d, "indexer_types or index_topk_pattern does not say whether layer %d "
-                               "chooses keys of its own (full) or not (shared)",
+            describe_refuse(d,
+                            "indexer_types or index_topk_pattern does not say whether layer %d "
+                            "chooses keys of its own (full) or not (shared)",
                             l);
         if (has != 'S')
             continue;
@@ -313,16 +314,16 @@ const struct family family_deepseek2 = {
     .stops = gguf_stops,
 };
 
-#define OF_SPARSE(turned)                                                                   \
-    .shape = {.mixer = {.kind = MIXER_MLA,                                                  \
-                        .rope = ROPE_PAIRS,                                                 \
-                        .index_rope = turned,                                               \
-                        .latent_eps = 1e-6f},                                               \
-              .ffn = {.router = {.kind = ROUTER_SIGMOID,                                    \
-                                 .normalised = true,                                        \
-                                 .floor = 1e-20f,                                           \
-                                 .choice_bias = true}},                                     \
-              .norms = {.kind = NORM_RMS, .before = true}},                                 \
+#define OF_SPARSE(turned)                                                                      \
+    .shape = {.mixer = {.kind = MIXER_MLA,                                                     \
+                        .rope = ROPE_PAIRS,                                                    \
+                        .index_rope = turned,                                                  \
+                        .latent_eps = 1e-6f},                                                  \
+              .ffn = {.router = {.kind = ROUTER_SIGMOID,                                       \
+                                 .normalised = true,                                           \
+                                 .floor = 1e-20f,                                              \
+                                 .choice_bias = true}},                                        \
+              .norms = {.kind = NORM_RMS, .before = true}},                                    \
     .exported = true, .gguf_rope = ROPE_PAIRS, .tensors = sparse_tensors, .part_unsaid = 1.0f, \
     .extra_layers = true, .normalised = "norm_topk_prob", ROPE_NAMES, .ignored = ignored
 

@@ -198,8 +198,7 @@ void indexer_phases(struct cpu_device *d, int tid, int layer, int rows)
     phase_open(d, tid, rows);
     for (int task; (task = phase_take(d, tid, 1)) < rows;) {
         int t = rows - 1 - task; /* the longest first */
-        float *scores = split ? d->index_scores + (size_t)t * stride
-                              : d->threads[tid].index_scores;
+        float *scores = split ? d->index_scores + (size_t)t * stride : d->threads[tid].index_scores;
 
         if (!chooses(d, m, t))
             continue;

@@ -322,7 +322,7 @@ static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chu
 
     for (int r = 0; r < a->rows; r++) {
         ptrdiff_t first = r * a->heads;
-        struct queries one = {a->state, a->layer, a->pos + r,         1,
+        struct queries one = {a->state, a->layer, a->pos + r,          1,
                               a->head,  a->heads, a->q + first * dims, a->row + r};
         struct partial at = {to->o + first * to->o_stride, to->max + first * to->m_stride,
                              to->sum + first * to->m_stride, to->o_stride, to->m_stride};
@@ -350,8 +350,7 @@ static int gather_chosen(const struct cpu_device *d, struct thread_scratch *s, i
         int pos = min_int(chosen[begin + i], a->pos);
 
         memcpy(s->selected + (size_t)i * row,
-               kv_keys(d, a->state, a->layer, 0, pos / NUM_CHUNK) +
-                   (size_t)(pos % NUM_CHUNK) * row,
+               kv_keys(d, a->state, a->layer, 0, pos / NUM_CHUNK) + (size_t)(pos % NUM_CHUNK) * row,
                row);
     }
     return n;
@@ -574,8 +573,8 @@ static void merge_split(struct cpu_device *d, const struct mixer_shape *a,
     size_t at = split_at(d, share, rows, row, head);
 
     d->k->merge(d->chunk_o + at * (size_t)a->kv_rank, a->kv_rank, d->chunk_max + at,
-                d->chunk_sum + at, span_chunks(share, &d->spans[d->span_of[row]]), a->kv_rank, -INFINITY,
-                attended_at(d, a, row, head));
+                d->chunk_sum + at, span_chunks(share, &d->spans[d->span_of[row]]), a->kv_rank,
+                -INFINITY, attended_at(d, a, row, head));
 }
 
 /* Writes a head's values of one row, gated, into the output projection's input. */
