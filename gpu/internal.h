@@ -85,6 +85,7 @@ enum core_kernel {
     CORE_ATTEND,
     CORE_MERGE,
     CORE_ROUTE,
+    CORE_DENSE,
     CORE_GROUP,
     CORE_COMBINE,
     CORE_KV,
@@ -120,10 +121,14 @@ struct kv_place {
     (p)->first_page, (p)->chunks, (p)->page_step, (p)->layer_at, (p)->head_step, (p)->tokens
 
 /* Of a layer: the router (memory_routing), behind its experts the gate of the shared one; the
- * biases of its scores and of its choice, NULL where it has none. */
+ * biases of its scores and of its choice, and its experts' factors; NULL where it has none. */
 struct routing {
-    cl_mem router, score_bias, choice_bias;
+    cl_mem router, score_bias, choice_bias, expert_scale;
 };
+
+/* Norms of a dense part beside routed experts: before the router, the routed experts, behind them,
+ * behind the dense part. */
+enum apart_norm { APART_ROUTER, APART_ROUTED, APART_ROUTED_AFTER, APART_SHARED_AFTER, APART_NORMS };
 
 struct block {
     enum block_state state;
@@ -137,6 +142,7 @@ struct block {
     cl_mem q_norm, k_norm;               /* attention blocks of layers with Q/K norms */
     cl_mem sinks;                        /* of layers that have them */
     cl_mem expert_norm_w, expert_norm_b; /* attention blocks, and what the layer's choice takes */
+    cl_mem apart_w[APART_NORMS], apart_b[APART_NORMS]; /* of such layers */
     struct routing routing;
     /* KV cache of the layer, per session: device.kv_room entries; NULL where it is the CPU's */
     cl_mem *kv;
@@ -471,8 +477,8 @@ int launch_core(struct device *d, enum core_kernel k, const char *name, size_t x
 void launch_keep(struct device *d, cl_event ev);
 int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, size_t bytes,
                  struct error *e);
-/* copies the first bytes, on the device */
-int launch_copy(struct device *d, cl_mem from, cl_mem to, size_t bytes, struct error *e);
+/* copies bytes of `from`, from `at` on, to the first of `to`, on the device */
+int launch_copy(struct device *d, cl_mem from, size_t at, cl_mem to, size_t bytes, struct error *e);
 int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t bytes,
                 struct error *e);
 /* A job's input, into one of the device's buffers or in place. */
@@ -519,7 +525,7 @@ void report_model_free(struct report_model *m);
 struct device_config report_model_config(const struct report_model *m);
 void device_report_fill(struct device *d, const struct report_model *m, struct device_report *out);
 
-/* jobs.c */
+/* jobs/ */
 struct output {
     const struct part *part;
     cl_mem y;
@@ -530,12 +536,18 @@ int jobs_multiply_own(struct device *d, cl_mem x, const struct rows_q *xq, int r
                       const struct output *out, int n, bool add, struct error *e);
 int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
                   const struct output *out, int n, bool add, struct error *e);
-/* Rows of x normed to h, which may be x, and to hq; without weights they are copied. used: not 0:
- * what the experts of a layer gave is added to x first: `used` of a row, in out, their weights from
- * place `base` of all_weights on. */
+/* What the experts of rows gave, in out, to be added: `used` of a row, their weights from place
+ * `base` of all_weights on, `stride` of a row, each times scale. used 0: nothing. */
+struct expert_sum {
+    int used, base, stride;
+    float scale;
+};
+/* Rows of x normed to h, which may be x, and to hq; without weights they are copied. sum: added to
+ * x first. */
 struct norm_rows {
     cl_mem x, w, b, h;
-    int rows, used, base;
+    int rows;
+    struct expert_sum sum;
 };
 /* Where the kernels find the experts of a launch. */
 struct expert_bank {
@@ -543,9 +555,9 @@ struct expert_bank {
     int n;
     const struct joined_experts *joined; /* not NULL: all of a layer, by their numbers */
 };
-/* One token's experts' outputs to x, from mq, by the tiles and weights of the router (place `base`
- * of all_weights): in one launch with the norm behind them, of rows like next; next NULL: none. */
-int jobs_token_down(struct device *d, const struct expert_bank *bank, int used, int base,
+/* One token's experts' outputs to x, from mq, by the tiles and weights of the router: in one launch
+ * with the norm behind them, of rows like next; next NULL: none. */
+int jobs_token_down(struct device *d, const struct expert_bank *bank, const struct expert_sum *sum,
                     const struct norms_shape *s, const struct norm_rows *next, struct error *e);
 /* gate_up alone, and down, of what jobs_expert_tiles does. */
 int jobs_gate_up(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
@@ -559,10 +571,10 @@ int jobs_down(struct device *d, const struct expert_bank *bank, int first, int e
  */
 int jobs_expert_tiles(struct device *d, const struct ffn_shape *s, const struct expert_bank *bank,
                       int first, int end, int many, struct error *e);
-/* Rows of h through a layer's router: choices and weights to place `base` of all_chosen and
+/* Rows of `from` through a layer's router: choices and weights to place `base` of all_chosen and
  * all_weights; tiles: the tiles and entries of a single row, too. */
-int jobs_route(struct device *d, int layer, const struct routing *r, int rows, int base, bool tiles,
-               struct error *e);
+int jobs_route(struct device *d, int layer, const struct routing *r, cl_mem from, int rows,
+               int base, bool tiles, struct error *e);
 /* Arguments of the norm's kernel: a work-group of row_items a row. */
 int jobs_norm_args(struct device *d, const struct norms_shape *s, const struct norm_rows *n,
                    struct error *e);

@@ -24,7 +24,7 @@ bool joined_shared(const struct device *d, int layer)
     const struct expert_weights *a = d->base.config.model->layers[layer].experts,
                                 *b = a + s->experts;
 
-    if (d->share) /* its matrices lie elsewhere */
+    if (d->share || s->kind != FFN_ROUTED) /* its matrices lie elsewhere; it has its own rows */
         return false;
     return s->shared && a->gate.type == b->gate.type && a->gate.bytes == b->gate.bytes &&
            a->up.type == b->up.type && a->up.bytes == b->up.bytes && a->up.rows == b->up.rows &&

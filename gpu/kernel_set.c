@@ -169,10 +169,10 @@ static int widest_head(const struct device *d)
 static int build_core(struct device *d, struct error *e)
 {
     static const char *const names[CORE_COUNT] = {
-        "norm",    "rms_rows",     "quantise",   "part_gates",   "rope",
-        "attend",  "attend_merge", "route",      "group_rows",   "combine",
-        "kv_copy", "expand",       "scale_rows", "add",          "add_bias",
-        "gather",  "scatter",      "activate",   "token_attend", "token_route"};
+        "norm",         "rms_rows",     "quantise",     "part_gates", "rope",    "attend",
+        "attend_merge", "route",        "choose_dense", "group_rows", "combine", "kv_copy",
+        "expand",       "scale_rows",   "add",          "add_bias",   "gather",  "scatter",
+        "activate",     "token_attend", "token_route"};
     const struct device_config *c = &d->base.config;
     char text[256];
     size_t n;
@@ -425,8 +425,8 @@ bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, en
     return kernel_set_supports(d, kind, type);
 }
 
-/* The routers in routing.cl, with as many experts per token as the list of choices holds; layers
- * with others run as single jobs, routed by the host. */
+/* Dense layers, and the routers in routing.cl; layers with others run as single jobs, routed by the
+ * host. */
 bool kernel_set_fuses(const struct device *d, int layer)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -434,10 +434,10 @@ bool kernel_set_fuses(const struct device *d, int layer)
     const struct ffn_shape *s = &shape->ffn;
     const struct router_shape *r = &s->router;
 
-    return !norms_sum(&shape->norms) && shape->norms.eps_after == 0.0f && !shape->scaled &&
-           !shape->parallel && !r->expert_scales && !r->early && !r->on_input &&
-           s->kind == FFN_ROUTED && hp->residual_scale == 0.0f &&
-           shape_used(shape) == hp->n_experts_used && r->groups <= 16;
+    return !norms_sum(&shape->norms) && !shape->inputs && !hp->streams && !r->on_input &&
+           (s->kind == FFN_DENSE
+                ? s->shared == 1
+                : (s->kind == FFN_ROUTED || s->kind == FFN_DENSE_AND_ROUTED) && r->groups <= 16);
 }
 
 int kernel_set_build(struct device *d, struct error *e)

@@ -316,13 +316,13 @@ int launch_input(struct device *d, cl_mem *slot, const void *data, size_t bytes,
     return rows_bind(d, slot, data, bytes) ? 0 : launch_write(d, *slot, 0, data, bytes, e);
 }
 
-int launch_copy(struct device *d, cl_mem from, cl_mem to, size_t bytes, struct error *e)
+int launch_copy(struct device *d, cl_mem from, size_t at, cl_mem to, size_t bytes, struct error *e)
 {
     cl_event ev = NULL;
     cl_int rc = CL_SUCCESS;
 
     if (!cl_injected(&rc))
-        rc = cl.EnqueueCopyBuffer(d->queue, from, to, 0, 0, bytes, 0, NULL, &ev);
+        rc = cl.EnqueueCopyBuffer(d->queue, from, to, at, 0, bytes, 0, NULL, &ev);
     if (cl_check(d, rc, "clEnqueueCopyBuffer", e) < 0)
         return ERR_DEVICE;
     launch_keep(d, ev);

@@ -514,6 +514,10 @@ static void block_release(struct device *d, struct block *b)
     memory_release(&b->sinks);
     memory_release(&b->expert_norm_w);
     memory_release(&b->expert_norm_b);
+    for (int i = 0; i < APART_NORMS; i++) {
+        memory_release(&b->apart_w[i]);
+        memory_release(&b->apart_b[i]);
+    }
     memory_routing_release(&b->routing);
     for (int i = 0; b->kv && i < d->kv_room; i++)
         memory_release(&b->kv[i]);
@@ -578,7 +582,8 @@ int memory_routing(struct device *d, int layer, struct routing *out, struct erro
     if (!l->router)
         return 0;
     return small(d, &out->score_bias, l->score_bias, experts, e) < 0 ||
-                   small(d, &out->choice_bias, l->router_bias, experts, e) < 0
+                   small(d, &out->choice_bias, l->router_bias, experts, e) < 0 ||
+                   small(d, &out->expert_scale, l->expert_scale, experts, e) < 0
                ? ERR_DEVICE
                : put_router(d, layer, &out->router, e);
 }
@@ -588,6 +593,7 @@ void memory_routing_release(struct routing *r)
     memory_release(&r->router);
     memory_release(&r->score_bias);
     memory_release(&r->choice_bias);
+    memory_release(&r->expert_scale);
 }
 
 /* Whether host memory can be used in place: only if the driver will not copy it silently. */
@@ -630,6 +636,20 @@ static int part_begin(struct device *d, struct part *p, enum block_kind kind,
     return small(d, &p->bias, m->bias, (size_t)m->rows, e);
 }
 
+static int apart_norms(struct device *d, struct block *b, const struct layer_weights *l,
+                       struct error *e)
+{
+    const struct norm_weights *const norm[APART_NORMS] = {&l->router_norm, &l->routed_norm,
+                                                          &l->routed_after, &l->shared_after};
+    size_t hidden = (size_t)d->base.config.model->hp.hidden;
+
+    for (int i = 0; i < APART_NORMS; i++)
+        if (small(d, &b->apart_w[i], norm[i]->weight, hidden, e) < 0 ||
+            small(d, &b->apart_b[i], norm[i]->bias, hidden, e) < 0)
+            return ERR_DEVICE;
+    return 0;
+}
+
 /* Uploads an attention block's data besides its matrices. */
 static int layer_begin(struct device *d, struct block *b, int layer, struct error *e)
 {
@@ -649,7 +669,7 @@ static int layer_begin(struct device *d, struct block *b, int layer, struct erro
         small(d, &b->q_norm, l->q_norm, model_qk_norm_values(m, layer, true), e) < 0 ||
         small(d, &b->k_norm, l->k_norm, model_qk_norm_values(m, layer, false), e) < 0 ||
         small(d, &b->sinks, l->sinks, (size_t)hparams_layer(&m->hp, layer)->mixer.heads, e) < 0 ||
-        memory_routing(d, layer, &b->routing, e) < 0)
+        apart_norms(d, b, l, e) < 0 || memory_routing(d, layer, &b->routing, e) < 0)
         return ERR_DEVICE;
     if (!(b->kv = mem_alloc((size_t)d->kv_room, sizeof *b->kv)))
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the table of sessions");

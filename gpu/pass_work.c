@@ -1,4 +1,4 @@
-/* See pass_work.h. One function a kernel, in the order of jobs.c. Loops whose loads a compiler can
+/* See pass_work.h. One function a kernel, in the order of jobs/. Loops whose loads a compiler can
  * move before their first use are taken for unrolled by four, as compilers do without being
  * asked. */
 #include "gpu/pass_work.h"
@@ -372,6 +372,42 @@ static void add_plain(struct pass_work *p, const char *name, int rows, int n)
              (struct kernel_work){.near = 1, .slots = (double)rows * n * 20}, "", rows, n);
 }
 
+/* The router's part: work-groups, and what they ask for. */
+struct router_work {
+    double groups;
+    struct kernel_work work;
+};
+
+static struct router_work router_work(const struct device *d, int layer, int rows)
+{
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    bool mixes = s->router.kind == ROUTER_SPARSEMIXER;
+    double n = d->base.config.model->hp.hidden, experts = s->experts,
+           scores = experts + (s->shared && s->shared_gate == SHARED_SIGMOID),
+           slot = experts / 16 + 16 + 10 + (mixes ? experts + 25 : 0),
+           choice = (mixes ? 0 : 2 * experts + 30) + s->used * slot;
+
+    /* stages of 8 times 16 bytes a work-item: the additions of one outlast the wait for the next;
+     * the last group of a row chooses */
+    return (struct router_work){d->wide ? 1 : 4 * ceil_div(scores, 16),
+                                {.far = 1 + LAST_FAR,
+                                 .near = 1,
+                                 .steps = choice,
+                                 .ahead = n / 4,
+                                 .bytes = n * d->padded_experts * 4,
+                                 .slots = rows * n * d->padded_experts * (LOAD_SLOTS + 1)}};
+}
+
+static void add_route(const struct device *d, struct pass_work *p, int layer, int rows)
+{
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    struct router_work r = router_work(d, layer, rows);
+
+    add(p, "route", r.groups * rows, d->route_items,
+        2.0 * rows * d->base.config.model->hp.hidden * s->experts, r.work, "%d x %d of %d", rows,
+        s->used + joined_shared(d, layer), s->experts);
+}
+
 static void add_attention(const struct device *d, struct pass_work *p, int layer, int rows,
                           int depth, int used, bool normed, bool fused)
 {
@@ -381,6 +417,8 @@ static void add_attention(const struct device *d, struct pass_work *p, int layer
 
     if (!normed)
         add_norm(d, p, &s->norms, rows, used);
+    if (fused && s->ffn.router.early)
+        add_route(d, p, layer, rows);
     add_projection(d, p, layer, rows);
     add_heads(d, p, layer, rows);
     if (rows == 1 && kernel_set_token_attends(d, &s->mixer, depth / CHUNK + 1)) {
@@ -391,7 +429,7 @@ static void add_attention(const struct device *d, struct pass_work *p, int layer
     }
     add_matmul(d, p, &o, 1, rows);
     if (hp->residual_scale != 0.0f)
-        add_plain(p, "scale_rows", rows, hp->hidden);
+        add_plain(p, fused && !s->norms.after ? "add" : "scale_rows", rows, hp->hidden);
     if (norms_sum(&s->norms))
         add_plain(p, "add", rows, hp->hidden);
     if (s->norms.after)
@@ -501,70 +539,115 @@ static void add_token_down(const struct device *d, struct pass_work *p,
         norms ? ", + norm" : "");
 }
 
-/* The device routes and groups the rows by itself. last: no layer behind it belongs to its job.
- * What it leaves: 1: x has its experts' outputs; 2: is normed for the next one, too. */
-static int add_routed(const struct device *d, struct pass_work *p, int layer, int rows, bool last)
+/* Experts like x in launches of their own: tiles of `experts` of them. */
+static void add_bank(const struct device *d, struct pass_work *p, const struct expert_weights *x,
+                     int experts, int entries, int rows)
 {
-    const struct hparams *hp = &d->base.config.model->hp;
-    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
-    const struct norms_shape *norms = &shape_of(d, layer)->norms;
-    const struct expert_weights *x = d->base.config.model->layers[layer].experts;
-    bool mixes = s->router.kind == ROUTER_SPARSEMIXER, like = joined_shared(d, layer);
-    double n = hp->hidden, experts = s->experts, items = d->route_items,
-           scores = experts + (s->shared && s->shared_gate == SHARED_SIGMOID),
-           groups = d->wide ? 1 : 4 * ceil_div(scores, 16),
-           slot = experts / 16 + 16 + 10 + (mixes ? experts + 25 : 0),
-           choice = (mixes ? 0 : 2 * experts + 30) + s->used * slot;
-    int used = s->used + like, entries = rows * used,
-        tile = kernel_set_tile(d, x[0].up.type, rows > 1),
-        few = s->experts + like < entries ? s->experts + like : entries,
-        n_tiles = rows > 1 ? entries / tile + few : used;
-    struct kernel_work work;
+    int few = experts < entries ? experts : entries,
+        n_tiles = rows > 1 ? entries / kernel_set_tile(d, x->up.type, true) + few : entries;
 
-    /* stages of 8 times 16 bytes a work-item: the additions of one outlast the wait for the next;
-     * the last group of a row chooses */
-    work = (struct kernel_work){.far = 1 + LAST_FAR,
-                                .near = 1,
-                                .steps = choice,
-                                .ahead = n / 4,
-                                .bytes = n * d->padded_experts * 4,
-                                .slots = rows * n * d->padded_experts * (LOAD_SLOTS + 1)};
-    if (rows == 1 && d->token_route) { /* the first stage comes while the row is normed */
-        work.far = LAST_FAR;
-        work.near += 1 + ceil_div(n / 4, 8 * items);
-        work.ahead += norm_steps(norms, n);
-        add(p, "token_route", groups + 4, items, 2.0 * n * experts, work, "%d x %d, %d of %d", rows,
-            hp->hidden, used, s->experts);
-    } else {
-        add_norm(d, p, norms, rows, 0);
-        add(p, "route", groups * rows, items, 2.0 * rows * n * experts, work, "%d x %d of %d", rows,
-            used, s->experts);
-    }
     if (rows > 1)
         add(p, "group_rows", 1, d->row_items, 0,
             (struct kernel_work){.near = ceil_div(2.0 * entries / d->row_items, UNROLLED),
                                  .steps = 4 * experts + 2.0 * entries / d->row_items},
             "%d entries", entries);
-    if (rows > 1 || norms->after || (s->shared && !like) ||
-        !kernel_set_token_downs(d, &x[0].down)) {
-        add_gate_up(d, p, &x[0], few, n_tiles, entries, rows > 1);
-        add_down(d, p, &x[0], few, n_tiles, entries, rows > 1);
-        if (s->shared && !like) {
-            const struct expert_weights *shared = &x[s->experts];
+    add_gate_up(d, p, x, few, n_tiles, entries, rows > 1);
+    add_down(d, p, x, few, n_tiles, entries, rows > 1);
+}
 
-            tile = kernel_set_tile(d, shared->up.type, rows > 1);
-            add_gate_up(d, p, shared, 1, rows / tile + 1, rows, rows > 1);
-            add_down(d, p, shared, 1, rows / tile + 1, rows, rows > 1);
-        }
-        return 0;
+/* The norm before a layer's experts and their choice. */
+static void add_choice(const struct device *d, struct pass_work *p, int layer, int rows)
+{
+    const struct layer_shape *shape = shape_of(d, layer);
+    const struct ffn_shape *s = &shape->ffn;
+    double n = d->base.config.model->hp.hidden, items = d->route_items;
+    struct router_work r = router_work(d, layer, rows);
+
+    if (rows == 1 && d->token_route && s->kind == FFN_ROUTED && !shape->parallel &&
+        !s->router.early) {
+        /* the first stage comes while the row is normed */
+        r.work.far = LAST_FAR;
+        r.work.near += 1 + ceil_div(n / 4, 8 * items);
+        r.work.ahead += norm_steps(&shape->norms, n);
+        add(p, "token_route", r.groups + 4, items, 2.0 * n * s->experts, r.work,
+            "%d x %d, %d of %d", rows, d->base.config.model->hp.hidden,
+            s->used + joined_shared(d, layer), s->experts);
+        return;
     }
-    last = last || !kernel_set_token_norms(d);
-    if (kernel_set_token_gates(d, &x[0].up))
-        add_token_gate_up(d, p, &x[0], used);
-    else
-        add_gate_up(d, p, &x[0], few, n_tiles, entries, false);
-    add_token_down(d, p, &x[0], used, last ? NULL : &shape_of(d, layer + 1)->norms);
-    return last ? 1 : 2;
+    if (!shape->parallel)
+        add_norm(d, p, &shape->norms, rows, 0);
+    if (s->kind == FFN_DENSE)
+        add_plain(p, "choose_dense", rows, d->base.config.model->hp.n_experts_used);
+    else if (!s->router.early)
+        add_route(d, p, layer, rows);
+}
+
+/* A dense part and routed experts, each with its norms, and their sum. */
+static void add_apart(const struct device *d, struct pass_work *p, int layer, int rows)
+{
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    const struct norms_shape *norms = &shape_of(d, layer)->norms;
+    const struct expert_weights *x = d->base.config.model->layers[layer].experts;
+    int hidden = d->base.config.model->hp.hidden;
+
+    add_norm(d, p, norms, rows, 0);
+    add_bank(d, p, &x[s->experts], 1, rows, rows);
+    add_norm(d, p, norms, rows, 0);
+    add_bank(d, p, &x[0], s->experts, rows * s->used, rows);
+    add_plain(p, "combine", rows, hidden);
+    add_norm(d, p, norms, rows, 0);
+    add_norm(d, p, norms, rows, 0);
+    add_plain(p, "add", rows, hidden);
+}
+
+/* What comes behind the sum of a layer's experts, which is there in one that is apart. */
+static void add_end(const struct device *d, struct pass_work *p, int layer, int rows)
+{
+    const struct layer_shape *s = shape_of(d, layer);
+    int hidden = d->base.config.model->hp.hidden;
+
+    if (s->ffn.kind != FFN_DENSE_AND_ROUTED || !s->norms.after)
+        add_plain(p, "combine", rows, hidden);
+    if (s->norms.after) {
+        add_norm(d, p, &s->norms, rows, 0);
+        add_plain(p, "add", rows, hidden);
+    }
+    if (s->scaled)
+        add_plain(p, "scale_rows", rows, hidden);
+}
+
+/* The device routes and groups the rows by itself. last: no layer behind it belongs to its job.
+ * What it leaves: 0: outputs of its experts; 1: x has them; 2: is normed for the next one, too. */
+static int add_routed(const struct device *d, struct pass_work *p, int layer, int rows, bool last)
+{
+    const struct layer_shape *shape = shape_of(d, layer);
+    const struct ffn_shape *s = &shape->ffn;
+    const struct expert_weights *x = d->base.config.model->layers[layer].experts;
+    bool like = joined_shared(d, layer), ends = shape->norms.after || shape->scaled;
+    int experts = s->kind == FFN_DENSE ? 1 : s->experts + like,
+        used = s->kind == FFN_DENSE ? 1 : s->used + like;
+
+    add_choice(d, p, layer, rows);
+    if (s->kind == FFN_DENSE_AND_ROUTED) {
+        add_apart(d, p, layer, rows);
+    } else if (rows > 1 || ends || (s->kind == FFN_ROUTED && s->shared && !like) ||
+               !kernel_set_token_downs(d, &x[0].down)) {
+        add_bank(d, p, &x[0], experts, rows * used, rows);
+        if (s->kind == FFN_ROUTED && s->shared && !like)
+            add_bank(d, p, &x[s->experts], 1, rows, rows);
+    } else {
+        last = last || !kernel_set_token_norms(d);
+        if (kernel_set_token_gates(d, &x[0].up))
+            add_token_gate_up(d, p, &x[0], used);
+        else
+            add_gate_up(d, p, &x[0], used, used, used, false);
+        add_token_down(d, p, &x[0], used, last ? NULL : &shape_of(d, layer + 1)->norms);
+        return last ? 1 : 2;
+    }
+    if (!ends && s->kind != FFN_DENSE_AND_ROUTED)
+        return 0;
+    add_end(d, p, layer, rows);
+    return 1;
 }
 
 int pass_work_expert(const struct ffn_shape *s, int entry)
@@ -673,12 +756,7 @@ int pass_work_list(struct device *d, int first, int layers, int rows, int depth,
         add_attention(d, out, l, rows, depth, open && fuses ? hp->n_experts_used : 0, normed,
                       fuses);
         normed = open = false;
-        if (fuses && shape_of(d, l)->norms.after) {
-            add_routed(d, out, l, rows, true);
-            add_plain(out, "combine", rows, hp->hidden);
-            add_norm(d, out, &shape_of(d, l)->norms, rows, 0);
-            add_plain(out, "add", rows, hp->hidden);
-        } else if (fuses) {
+        if (fuses) {
             int left = add_routed(d, out, l, rows, !continues(d, l, layers - out->layers));
 
             open = left == 0;

@@ -1,4 +1,4 @@
-/* The launches of a pass through a model whose blocks are all on the device, as jobs.c makes them,
+/* The launches of a pass through a model whose blocks are all on the device, as jobs/ makes them,
  * with what each asks of the device: what --microbench measures, and what a time model predicts
  * from. Pure, but for the list's memory; the device need not be open. */
 #ifndef GPU_PASS_WORK_H

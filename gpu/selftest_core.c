@@ -155,8 +155,8 @@ static int run_route(struct route_test *t, const float *h, struct routing *routi
 
     if (memory_routing(d, t->layer, routing, b->e) < 0 ||
         selftest_put(b, d->h, h, (size_t)(t->rows * n) * 4) < 0 || job_begin(d, b->e) < 0 ||
-        jobs_route(d, t->layer, routing, t->rows, 0, false, b->e) < 0 || job_end(d, b->e) < 0 ||
-        job_harvest(d, b->e) < 0 ||
+        jobs_route(d, t->layer, routing, d->h, t->rows, 0, false, b->e) < 0 ||
+        job_end(d, b->e) < 0 || job_harvest(d, b->e) < 0 ||
         selftest_get(b, d->all_chosen, 0, experts, (size_t)t->count * 4) < 0 ||
         selftest_get(b, d->all_weights, 0, weights, (size_t)t->count * 4) < 0)
         return ERR_DEVICE;
@@ -237,7 +237,7 @@ static int run_route_form(void *ctx, bool joined)
     if (jobs_norm_args(d, &s->norms, &f->w, b->e) < 0 ||
         selftest_core(b, CORE_NORM, "norm", items, 1, 1, items) < 0)
         return ERR_DEVICE;
-    return jobs_route(d, f->t->layer, f->routing, 1, 0, true, b->e);
+    return jobs_route(d, f->t->layer, f->routing, d->h, 1, 0, true, b->e);
 }
 
 static int test_token_route(struct route_test *t)
@@ -320,7 +320,8 @@ static int run_combine(struct route_test *t, bool by_norm, const float *out, con
     struct device *d = b->d;
     int n = t->hp->hidden;
     size_t values = (size_t)(t->rows * n);
-    struct norm_rows rows = {.x = d->x, .h = d->h, .rows = t->rows, .used = t->used};
+    struct norm_rows rows = {
+        .x = d->x, .h = d->h, .rows = t->rows, .sum = {t->used, 0, t->used, 1.0f}};
 
     if (selftest_put(b, d->out, out, (size_t)(t->count * n) * 4) < 0 ||
         selftest_put(b, d->all_weights, t->weights, (size_t)t->count * 4) < 0 ||
@@ -329,8 +330,8 @@ static int run_combine(struct route_test *t, bool by_norm, const float *out, con
     if (by_norm ? jobs_norm_args(d, &t->hp->common.norms, &rows, b->e) < 0 ||
                       selftest_core(b, CORE_NORM, "norm", (size_t)(t->rows * d->row_items), 1, 1,
                                     (size_t)d->row_items) < 0
-                : launch_args(d, d->core[CORE_COMBINE], 0, b->e, "mmmiiiii", d->out, d->all_weights,
-                              d->x, 0, t->rows, t->used, n, 0) < 0 ||
+                : launch_args(d, d->core[CORE_COMBINE], 0, b->e, "mmmiiiifii", d->out,
+                              d->all_weights, d->x, 0, t->rows, t->used, t->used, 1.0, n, 0) < 0 ||
                       selftest_core(b, CORE_COMBINE, "combine", values, 1, 1, 32) < 0)
         return ERR_DEVICE;
     return selftest_get(b, d->x, 0, got, values * 4);
@@ -361,6 +362,15 @@ static int test_combine(struct route_test *t)
     return rc;
 }
 
+/* Whether the device routes a layer that uses as many experts as any. */
+static bool routes_all(const struct device *d, int layer)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    const struct layer_shape *s = hparams_layer(hp, layer);
+
+    return kernel_set_fuses(d, layer) && s->ffn.experts && shape_used(s) == hp->n_experts_used;
+}
+
 /* Routing, grouping and combination of a few rows, in the shape of the first layer that the device
  * routes. */
 int selftest_route(struct selftest *b)
@@ -369,7 +379,7 @@ int selftest_route(struct selftest *b)
     const struct hparams *hp = &c->model->hp;
     struct route_test t = {.b = b, .hp = hp, .used = hp->n_experts_used};
 
-    while (t.layer < hp->n_layers && !kernel_set_fuses(b->d, t.layer))
+    while (t.layer < hp->n_layers && !routes_all(b->d, t.layer))
         t.layer++;
     if (t.layer == hp->n_layers)
         return 0;

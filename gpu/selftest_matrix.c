@@ -307,13 +307,13 @@ static int run_token_down(void *ctx, bool joined)
     size_t items = (size_t)d->row_items;
 
     if (joined)
-        return jobs_token_down(d, &x->bank, x->used, 0, common_norms(b),
-                               kernel_set_token_norms(d) ? &x->next : NULL, b->e);
-    x->next.used = x->used;
+        return jobs_token_down(d, &x->bank, &(struct expert_sum){x->used, 0, x->used, 1.0f},
+                               common_norms(b), kernel_set_token_norms(d) ? &x->next : NULL, b->e);
+    x->next.sum = (struct expert_sum){x->used, 0, x->used, 1.0f};
     if (jobs_down(d, &x->bank, 0, x->used, 0, b->e) < 0 ||
         jobs_norm_args(d, common_norms(b), &x->next, b->e) < 0)
         return ERR_DEVICE;
-    x->next.used = 0;
+    x->next.sum.used = 0;
     return selftest_core(b, CORE_NORM, "norm", items, 1, 1, items);
 }
 

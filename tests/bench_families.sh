@@ -63,6 +63,12 @@ cohere2_moe cohere2_moe Q4_K_M 5 64
 kimi_linear kimi_linear Q4_K_M 5 48
 hunyuan_v1_moe hunyuan_v1_moe Q4_K_M 3 12
 mistral4 mistral4 Q4_K_M 3 16
+smallthinker smallthinker Q4_K_M 5 64
+maple maple Q4_K_M 4 64
+llama4 llama4 Q4_K_M 4 3
+jamba jamba Q4_K_M 5 4
+step3p5 step3p5 Q4_K_M 4 24
+mimo_v2_flash mimo_v2_flash Q4_K_M 4 16
 '
 write() { python3 "$here/tools/synthetic_gguf.py" "$1" "$2" --type "$3" --layers "$4" --experts "$5" --vocab 32000 >"$tmp/log" 2>&1; }
 asked=" $* "

@@ -1,10 +1,12 @@
 /* --analyze: its counts against figures counted apart from the program. */
 #include "app/analyze/count.h"
 #include "engine/base/error.h"
+#include "tests/build_file.h"
 #include "tests/support.h"
 
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +49,16 @@ static const struct {
     {"model.layers.0.mlp.experts.7.up_proj.weight", ANALYSIS_EXPERTS},
     {"blk.0.ffn_gate_exps.weight", ANALYSIS_EXPERTS},
     {"blk.0.ffn_gate.weight", ANALYSIS_MLP},
+    {"model.layers.1.ple.ple_embedding.ngram_embedding.shard_7.weight", ANALYSIS_LAYER_TABLE},
+    {"model.layers.1.ple.key_proj.weight", ANALYSIS_LAYER_INPUTS},
+    {"blk.1.ple_norm_key.weight", ANALYSIS_LAYER_INPUTS},
+    {"model.layers.1.mlp_hyper_connection.hc_norm.weight", ANALYSIS_STREAMS},
+    {"model.hyper_connection_mixer.input_mix_weight_up.weight", ANALYSIS_STREAMS},
+    {"blk.1.hc_attn_down.weight", ANALYSIS_STREAMS},
+    {"output_hc_norm.weight", ANALYSIS_STREAMS},
+    {"model.layers.0.attn_hc.fn", ANALYSIS_STREAMS},
+    {"model.hc_head.hc_fn", ANALYSIS_STREAMS},
+    {"blk.3.indexer.q_proj.weight", ANALYSIS_ATTENTION},
 };
 
 START_TEST(tensors_are_told_by_name)
@@ -310,6 +322,40 @@ START_TEST(strangers_are_told_by_their_tensors)
 }
 END_TEST
 
+/* Of a table of n-grams a token takes a row for each of its hashes: 2 and 3 tokens, 4 hashes each.
+ * Without a head the tokens' own table is it. */
+START_TEST(rows_of_n_grams_are_counted)
+{
+    struct made_file *m = calloc(1, sizeof *m);
+    struct analysis_by_tensors by;
+    struct bytes b;
+    char path[PATH_MAX];
+
+    meta_string(m, "general.architecture", "qwen4exp");
+    meta_u32(m, "qwen4exp.ple.ngram_size", 3);
+    meta_u32(m, "qwen4exp.ple.heads_per_ngram", 4);
+    made_add(m, "token_embd.weight", DTYPE_F32, 64, 32, 0, NULL);
+    made_add(m, "per_layer_token_embd.weight", DTYPE_F32, 1000, 4, 0, NULL);
+    made_add(m, "blk.0.ple_key.weight", DTYPE_F32, 128, 32, 0, NULL);
+    made_add(m, "blk.0.hc_attn_down.weight", DTYPE_F32, 8, 128, 0, NULL);
+    made_add(m, "blk.0.attn_q.weight", DTYPE_F32, 32, 32, 0, NULL);
+    b = made_gguf(m);
+    snprintf(path, sizeof path, "%s/n-grams.gguf", support_tmpdir());
+    ck_assert_int_eq(save(&b, path), 0);
+    ck_assert_msg(analysis_count_tensors(&by, path, NULL, &e) == 0, "%s", e.text);
+    ck_assert_uint_eq(by.count.parts[ANALYSIS_LAYER_TABLE], 4000);
+    ck_assert_uint_eq(by.count.active_parts[ANALYSIS_LAYER_TABLE], 2 * 4 * 4);
+    ck_assert_uint_eq(by.count.parts[ANALYSIS_LAYER_INPUTS], 128 * 32);
+    ck_assert_uint_eq(by.count.parts[ANALYSIS_STREAMS], 8 * 128);
+    ck_assert_uint_eq(by.count.tied_head, 64 * 32);
+    ck_assert_uint_eq(by.count.matrices, 128 * 32 + 8 * 128 + 32 * 32 + 64 * 32);
+    ck_assert_int_eq(by.strange, 0);
+    free(b.data);
+    made_release(m);
+    free(m);
+}
+END_TEST
+
 /* Adapters are no language model; weights that are not there say nothing. */
 START_TEST(what_is_no_model_is_not_described)
 {
@@ -330,6 +376,7 @@ int main(void)
 
     tcase_add_loop_test(t, tensors_are_told_by_name, 0, (int)(sizeof names / sizeof *names));
     tcase_add_loop_test(t, strangers_are_told_by_their_tensors, 0, 2);
+    tcase_add_test(t, rows_of_n_grams_are_counted);
     tcase_add_test(t, what_is_no_model_is_not_described);
     tcase_add_test(t, the_bundled_model_has_what_its_sizes_say);
     tcase_add_test(t, attention_and_cache_follow_the_layers);

@@ -27,6 +27,8 @@ struct setup {
     const char *kernels;
     bool exact;   /* activations are not rounded for BF16 weights */
     bool by_unit; /* tasks as on a machine with several memory nodes */
+    int wanted;   /* one row in so many is; 0: all are */
+    int *chosen;  /* NULL, or the experts of the last chunk; owned by the test */
     /* what other processes do to the threads */
     enum { UNDISTURBED, STOPPED, TAKEN_OFF } others;
 };
@@ -196,6 +198,7 @@ static float *forward(const struct setup *s, int n)
     int *experts = calloc(choices, sizeof(int));
     float *weights = calloc(choices, 4);
     unsigned seed = 99;
+    bool *wanted = calloc((size_t)n, sizeof(bool));
     atomic_int over = 0;
     struct device *dev;
     struct error e;
@@ -211,6 +214,8 @@ static float *forward(const struct setup *s, int n)
         ck_assert_int_eq(pthread_create(&other, NULL, disturb, &over), 0);
     for (int i = 0; i < n * hp->hidden; i++)
         x[i] = tiny_random(&seed);
+    for (int i = 0; s->wanted && i < n; i++)
+        wanted[i] = i % s->wanted == 0;
     for (int pos = 0; pos < n; pos += s->chunk) {
         int rows = n - pos < s->chunk ? n - pos : s->chunk;
         float *at = x + (size_t)pos * (size_t)hp->hidden;
@@ -220,7 +225,8 @@ static float *forward(const struct setup *s, int n)
                                .pos = pos,
                                .x = at,
                                .experts = experts,
-                               .weights = weights};
+                               .weights = weights,
+                               .wanted = s->wanted ? wanted + pos : NULL};
         struct head_job h = {rows, at, logits + (size_t)pos * (size_t)hp->n_vocab, NULL};
 
         if (s->jobs)
@@ -237,7 +243,9 @@ static float *forward(const struct setup *s, int n)
     cpu_device_ops.close(dev);
     cpu_kernels_select(NULL, &e);
     tiny_model_free(t);
-    free(x), free(experts), free(weights);
+    for (size_t i = 0; i < choices && s->chosen; i++)
+        s->chosen[i] = experts[i];
+    free(x), free(experts), free(weights), free(wanted);
     return logits;
 }
 
@@ -574,6 +582,38 @@ START_TEST(test_same_bits_of_other_widths)
         s.type = DTYPE_F32;
         check_same_bits(s, KV_F16, TOKENS);
     }
+}
+END_TEST
+
+/* Rows whose last layer nobody reads lack its experts there; the others and the routing of all are
+ * as ever. */
+START_TEST(test_wanted_rows)
+{
+    const size_t vocab = (size_t)base_shape.vocab;
+    struct setup all = {.shape = base_shape, .threads = 2, .chunk = TOKENS};
+    static const int one_in[] = {2, 3, TOKENS};
+    int want[2 * TOKENS * 2], got[2 * TOKENS * 2];
+    float *with;
+
+    if (_i)
+        all.shape.type = DTYPE_Q4_0;
+    all.chosen = want;
+    with = forward(&all, TOKENS);
+    for (int k = 0; k < 3; k++) {
+        struct setup some = all;
+        float *without;
+
+        some.wanted = one_in[k];
+        some.chosen = got;
+        without = forward(&some, TOKENS);
+        ck_assert_mem_eq(got, want, sizeof want);
+        for (int i = 0; i < TOKENS; i++)
+            ck_assert_int_eq(memcmp(with + (size_t)i * vocab, without + (size_t)i * vocab,
+                                    vocab * sizeof *with) == 0,
+                             i % some.wanted == 0);
+        free(without);
+    }
+    free(with);
 }
 END_TEST
 
@@ -1315,6 +1355,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_long_context);
     tcase_add_test(t, test_same_bits);
     tcase_add_test(t, test_layers_of_other_widths);
+    tcase_add_loop_test(t, test_wanted_rows, 0, 2);
     tcase_add_test(t, test_same_bits_of_other_widths);
     tcase_add_test(t, test_same_bits_of_extras);
     tcase_add_test(t, test_same_bits_of_norms_behind);

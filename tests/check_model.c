@@ -296,7 +296,15 @@ START_TEST(metadata_lies)
     memset(m, 0, sizeof *m);
     meta_string(m, "general.architecture", "llama\x1b]0;title\a");
     made_add(m, "t", DTYPE_F32, 4, 0, 0, NULL);
-    refuse(m, GGUF_STACKED, "is not known; the nearest name that is: llama (known: phimoe, ");
+    refuse(m, GGUF_STACKED, "is not known; the nearest name that is: llama (man 7");
+    made_release(m);
+    memset(m, 0, sizeof *m);
+    meta_string(m, "general.architecture", "qwen4exp");
+    made_add(m, "t", DTYPE_F32, 4, 0, 0, NULL);
+    refuse(m, GGUF_STACKED,
+           "the architecture qwen4exp is not opened: hyper-connections, embeddings of n-grams and "
+           "attention to chosen blocks of keys are not computed here; the nearest that is: "
+           "qwen3_5_moe");
     made_release(m);
     memset(m, 0, sizeof *m);
     made_add(m, "t", DTYPE_F32, 4, 0, 0, NULL);

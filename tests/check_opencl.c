@@ -97,7 +97,7 @@ static void put_all(const struct device_ops *ops, struct device *d, const struct
     int rc;
 
     for (int l = 0; l < hp->n_layers; l++)
-        for (int x = -1; x < hp->n_experts; x++) {
+        for (int x = -1; x < shape_experts(hparams_layer(hp, l)); x++) {
             struct block_id id = {x < 0 ? BLOCK_ATTENTION : BLOCK_EXPERT, l, x < 0 ? 0 : x};
 
             while ((rc = ops->block_put(d, id, 1000, &e)) == 0)
@@ -1144,13 +1144,22 @@ START_TEST(test_microbench)
     static const struct device_pass passes[] = {{1, 100}, {1, 500}, {40, 0}};
     struct setup set = {base_shape, KV_F16, 1, 0};
     struct opencl_tuning tuning = {.shape = shapes[_i / 2], .tile = 4};
+    static const struct layer_shape single = {
+        .mixer = {.heads = 4, .kv_heads = 2, .key_dim = 32, .rope_dims = 32, .bias = true},
+        .ffn = {.experts = 6,
+                .used = 2,
+                .width = 96,
+                .router = {.kind = ROUTER_SPARSEMIXER, .jitter = 0.1f}},
+        .norms = {.kind = NORM_LAYER, .eps = 1e-5f, .after = true}};
+    const struct layer_shape singles[2] = {single, single};
     struct device_kernel measured[100], predicted[100];
     struct device_kernels about;
     struct error e;
 
     if (!have_device(shapes[_i / 2]))
         return;
-    set.shape.residual_scale = _i % 2 ? 0.5f : 0.0f; /* such layers run as single jobs */
+    if (_i % 2) /* layers normed behind their sums run as single jobs */
+        set.shape.shapes = singles;
     struct tiny_model *t = tiny_model_new(&set.shape);
     struct device_config c = config(t, &set);
 
@@ -1272,17 +1281,33 @@ static const struct {
     enum kv_type kv;
     enum gemm_form form;
     int engine;
-} interpreted_cases[] = {{2, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0},
-                         {1, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0},
-                         {1, 256, 16, DTYPE_Q4_K, KV_F32, GEMM_FOURS, 0},
-                         {1, 256, 8, DTYPE_Q6_K, KV_Q8_0, GEMM_FOURS, 0},
-                         {1, 96, 16, DTYPE_Q4_0, KV_F16, GEMM_ENGINE, 1},
-                         {1, 256, 8, DTYPE_Q6_K, KV_F16, GEMM_ENGINE, 16}};
+    bool apart; /* a dense part beside experts, then a dense layer, then operators beside each other
+                 */
+} interpreted_cases[] = {{2, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, false},
+                         {1, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, false},
+                         {1, 256, 16, DTYPE_Q4_K, KV_F32, GEMM_FOURS, 0, false},
+                         {1, 256, 8, DTYPE_Q6_K, KV_Q8_0, GEMM_FOURS, 0, false},
+                         {1, 96, 16, DTYPE_Q4_0, KV_F16, GEMM_ENGINE, 1, false},
+                         {1, 256, 8, DTYPE_Q6_K, KV_F16, GEMM_ENGINE, 16, false},
+                         {2, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, true},
+                         {1, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, true}};
 static int interpreted; /* the case that oclgrind runs */
+
+#define APART_MIXER .mixer = {.heads = 4, .kv_heads = 2, .key_dim = 32, .rope_dims = 32}
+#define APART_ROUTED                                                       \
+    .experts = 2, .used = 1, .shared = 1, .width = 64, .shared_width = 64, \
+    .router = {.kind = ROUTER_SOFTMAX, .normalised = true, .expert_scales = true}
 
 /* A layer in one shape, several tokens and then one: the CPU's bits. */
 START_TEST(test_in_interpreter)
 {
+    static const struct layer_shape apart[3] = {
+        {APART_MIXER, .ffn = {.kind = FFN_DENSE_AND_ROUTED, APART_ROUTED},
+         .norms = {.kind = NORM_RMS, .eps = 1e-6f, .before = true, .after = true}, .scaled = true},
+        {APART_MIXER, .ffn = {.kind = FFN_DENSE, .shared = 1, .shared_width = 64},
+         .norms = {.kind = NORM_RMS, .eps = 1e-6f, .before = true}},
+        {APART_MIXER, .ffn = {APART_ROUTED},
+         .norms = {.kind = NORM_LAYER, .eps = 1e-5f, .before = true}, .parallel = true}};
     int i = interpreted, hidden = interpreted_cases[i].hidden;
     struct opencl_tuning t = {.shape = interpreted_cases[i].shape,
                               .no_selftest = true,
@@ -1298,6 +1323,11 @@ START_TEST(test_in_interpreter)
     one.shape.hidden = one.shape.ffn = hidden;
     one.shape.heads = hidden / 32 > 4 ? hidden / 32 : 4;
     one.shape.width = interpreted_cases[i].width;
+    if (interpreted_cases[i].apart) {
+        one.shape.layers = 3;
+        one.shape.shapes = apart;
+        one.shape.residual_scale = 0.22f;
+    }
     opencl_tune(&t);
     want = forward(&cpu_device_ops, &one, 7, 0);
     got = forward(&opencl_device_ops, &one, 7, 0);

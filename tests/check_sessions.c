@@ -5,6 +5,7 @@
 #include "engine/model/hparams.h"
 #include "engine/model/model.h"
 #include "engine/run/engine.h"
+#include "engine/run/internal.h"
 #include "engine/run/prompt.h"
 #include "engine/run/pass/mixed_pass.h"
 #include "gpu/opencl.h"
@@ -45,7 +46,7 @@ static struct engine *open_narrow(const struct device_ops *const *backends, cons
                               .kv_k = KV_F16,
                               .kv_v = KV_F16,
                               .backends = backends,
-                              .device_selector = backends == with_opencl ? "opencl" : NULL,
+                              .device_selector = backends == with_opencl ? "opencl:0" : NULL,
                               .placement = place,
                               .cache_dir = support_tmpdir(),
                               .convert = -1};
@@ -433,6 +434,94 @@ START_TEST(no_pass_has_rows_of_both)
     ck_assert_int_gt(rows[1], 0);
     ck_assert_int_eq(fake_device_work().attention,
                      rows[_i ? 0 : 1] * engine_info(c.g)->model->hp.n_layers);
+    engine_close(c.g);
+}
+END_TEST
+
+static void open_beside(struct crowd *c, const struct device_ops *const *backends)
+{
+    struct error e = {0};
+
+    open_crowd(c, backends, "cpu");
+    ck_assert_msg(engine_place(c->g, "prompt gpu", &e) == 0, "%s", e.text);
+    ck_assert_msg(engine_settle(c->g, &e) == 0, "%s", e.text);
+}
+
+/* A device reads prompts while the CPU answers others: both in the same call of the engine. */
+START_TEST(prompts_are_computed_beside_tokens)
+{
+    const struct story *want = alone(NULL);
+    struct crowd c;
+
+    open_beside(&c, _i ? with_opencl : with_fake);
+    while (step(&c))
+        ck_assert_int_lt(c.steps, 10000);
+    compare(&c, want, -1);
+    ck_assert_uint_gt(c.g->beside.passes, 0);
+    ck_assert_uint_gt(c.g->beside.tokens, c.g->beside.passes);
+    ck_assert_uint_gt(c.g->beside.rows, c.g->beside.passes);
+    ck_assert_int_eq(c.g->beside.n, 0);
+    engine_close(c.g);
+}
+END_TEST
+
+/* The device that reads prompts fails, once or for good, or finds no memory, or is found to compute
+ * wrongly, at any moment. */
+START_TEST(trouble_beside_tokens)
+{
+    const struct story *want = alone(NULL);
+    uint64_t passes = 0;
+
+    for (long at = 1 + 7 * _i; at < 240; at += 56) {
+        struct fake_control f = {0};
+        struct crowd c;
+
+        open_beside(&c, with_fake);
+        if (_i % 4 == 3)
+            f = (struct fake_control){.memory_at = 1 + at / 6, .memory_jobs = at % 5};
+        else if (_i % 4 == 2)
+            f = (struct fake_control){.wrong_at = 1 + at / 6, .wrong_on = true};
+        else
+            f = (struct fake_control){.fail_at = at, .lost = _i % 4};
+        engine_audit_set(c.g, _i % 4 == 2 ? 1 : 3000);
+        fake_device_control(&f);
+        while (step(&c))
+            ck_assert_int_lt(c.steps, 10000);
+        compare(&c, want, -1);
+        passes += c.g->beside.passes;
+        engine_close(c.g);
+    }
+    fake_device_control(NULL);
+    ck_assert(passes > 0 || _i % 4 == 2); /* a job to be audited has the device to itself */
+}
+END_TEST
+
+/* Clients go while their prompts are read or others' are; what they got is the beginning of it. */
+START_TEST(cancels_beside_tokens)
+{
+    const struct story *want = alone(NULL);
+    unsigned seed = (unsigned)_i + 1;
+    int cancelled = 0;
+    struct crowd c;
+
+    open_beside(&c, with_fake);
+    while (step(&c)) {
+        int k;
+
+        ck_assert_int_lt(c.steps, 10000);
+        seed = seed * 1103515245u + 12345u;
+        k = (int)((seed >> 16) % (unsigned)c.begun);
+        if (seed >> 28 == 0 && !c.story[k].over)
+            engine_session_cancel(c.story[k].session);
+    }
+    for (int i = 0; i < STORIES; i++) {
+        ck_assert(c.story[i].over && !c.story[i].failed);
+        ck_assert_uint_le(c.story[i].n, want[i].n);
+        ck_assert_mem_eq(c.story[i].text, want[i].text, c.story[i].n);
+        ck_assert(c.story[i].cancelled || c.story[i].n == want[i].n);
+        cancelled += c.story[i].cancelled;
+    }
+    ck_assert_int_gt(cancelled, 0);
     engine_close(c.g);
 }
 END_TEST
@@ -836,6 +925,9 @@ static Suite *suite(void)
     tcase_add_test(t, recurrent_layers_under_two_plans);
     tcase_add_loop_test(t, no_pass_has_rows_of_both, 0, 2);
     tcase_add_loop_test(t, the_same_stories_under_random_plans, 0, 10);
+    tcase_add_loop_test(t, prompts_are_computed_beside_tokens, 0, 2);
+    tcase_add_loop_test(t, trouble_beside_tokens, 0, 8);
+    tcase_add_loop_test(t, cancels_beside_tokens, 0, 3);
     tcase_add_loop_test(t, interleaved_rings, 0, 3);
     tcase_add_loop_test(t, the_same_stories_of_rings, 0, 2);
     tcase_add_loop_test(t, interleaved_recurrent_layers, 0, 5);

@@ -18,7 +18,9 @@ static const char *const shapes[] = {
     "mistral4",       "granitemoe",      "granite_swa",      "granitemoehybrid",
     "nemotron_h",     "afmoe",           "laguna",           "hy_v3",
     "cohere2_moe",    "exaone_moe",      "mellum",           "dots1",
-    "hunyuan_v1_moe", "minimax_m2",      "qwen3_next",       "gemma4"};
+    "hunyuan_v1_moe", "minimax_m2",      "qwen3_next",       "gemma4",
+    "smallthinker",   "maple",           "llama4",           "jamba",
+    "step3p5",        "mimo_v2_flash"};
 static const char *const types[] = {
     "F32",     "F16",    "BF16",   "Q4_0",   "Q4_1",   "Q5_0",   "Q5_1",    "Q8_0",   "Q2_K",
     "Q3_K",    "Q4_K",   "Q5_K",   "Q6_K",   "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ3_S",  "IQ2_XXS",

@@ -8,10 +8,12 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define FAKE_SESSIONS 16
+#define LOOKS 3 /* at a job of layers that is not done */
 
 struct fake {
     struct device_base base;
@@ -19,8 +21,10 @@ struct fake {
     struct device *inner;
     /* bytes of each block that are there: layers, then layers * experts, then the head */
     uint64_t *put;
-    struct experts_job pending; /* done when waited for */
-    bool has_pending, streams, pending_wrong;
+    struct experts_job pending;       /* done when waited for */
+    struct layers_job pending_layers; /* likewise */
+    int looks;                        /* at the job of layers in flight */
+    bool has_layers, has_pending, streams, pending_wrong;
     struct {
         int layer, expert;
         bool guessed, wanted;
@@ -76,6 +80,15 @@ uint64_t fake_device_largest_put(void)
     return largest;
 }
 
+/* The engine may not ask for this while layers are computed. */
+static void between_jobs(const struct fake *f, const char *what)
+{
+    if (!f->has_layers)
+        return;
+    fprintf(stderr, "fake device: %s during a job\n", what);
+    abort();
+}
+
 static int may_fail(struct fake *f, const char *what, struct error *e)
 {
     calls++;
@@ -86,7 +99,9 @@ static int may_fail(struct fake *f, const char *what, struct error *e)
     if (!control.fail_at || calls < control.fail_at || (calls > control.fail_at && !control.lost))
         return 0;
     f->stats.failures++;
-    f->has_pending = false;
+    if (f->has_layers) /* half-way: the residual stream is spoilt */
+        memset(f->pending_layers.x, 0xff, sizeof *f->pending_layers.x);
+    f->has_layers = f->has_pending = false;
     return error_set(e, ERR_DEVICE, "fake failure of call %ld (%s)", calls, what);
 }
 
@@ -234,6 +249,7 @@ static int fake_put(struct device *d, struct block_id id, size_t max_bytes, stru
     uint64_t *have = &f->put[block_of(f, id)], want = whole(f, id), step = want - *have;
     int rc = may_fail(f, "block_put", e);
 
+    between_jobs(f, "block_put");
     if (rc < 0)
         return rc;
     if (control.memory && f->stats.weight_bytes + want - *have > control.memory)
@@ -278,6 +294,7 @@ static void fake_drop(struct device *d, struct block_id id)
     struct fake *f = (struct fake *)d;
     uint64_t *have = &f->put[block_of(f, id)];
 
+    between_jobs(f, "block_drop");
     f->stats.weight_bytes -= *have;
     if (id.kind == BLOCK_ATTENTION && *have)
         forget_rows(f, id.layer);
@@ -364,6 +381,7 @@ static int fake_attention(struct device *d, const struct attention_job *j, struc
     size_t n = (size_t)j->rows * (size_t)f->base.config.model->hp.hidden;
     int rc = resident(f, BLOCK_ATTENTION, j->layer, 0, e), fate = 0;
 
+    between_jobs(f, "attention");
     if (rc == 0)
         rc = may_fail(f, "attention", e);
     if (rc == 0 && (fate = job_fate(f, e)) < 0)
@@ -379,6 +397,17 @@ static int fake_attention(struct device *d, const struct attention_job *j, struc
     rc = f->cpu->attention(f->inner, j, e);
     if (fate)
         flip(j->y + n / 2);
+    return rc;
+}
+
+static int do_layers(struct fake *f, struct error *e)
+{
+    const struct layers_job *j = &f->pending_layers;
+    int rc = f->cpu->layers(f->inner, j, e);
+
+    f->has_layers = false;
+    if (rc == 0 && f->pending_wrong)
+        flip(j->x + f->base.config.model->hp.hidden / 2);
     return rc;
 }
 
@@ -399,6 +428,7 @@ static int fake_experts(struct device *d, const struct experts_job *j, struct er
     struct fake *f = (struct fake *)d;
     int rc = 0, fate = 0;
 
+    between_jobs(f, "experts");
     for (int i = 0; i < DEVICE_STREAM; i++)
         f->slot[i].wanted = false;
     for (int i = 0; i < j->n_groups && rc == 0; i++)
@@ -429,6 +459,7 @@ static int fake_head(struct device *d, const struct head_job *j, struct error *e
     struct fake *f = (struct fake *)d;
     int rc = resident(f, BLOCK_HEAD, 0, 0, e), fate = 0;
 
+    between_jobs(f, "head");
     if (rc < 0 || (rc = may_fail(f, "head", e)) < 0 || (fate = job_fate(f, e)) < 0)
         return rc < 0 ? rc : fate;
     f->stats.jobs++;
@@ -468,10 +499,20 @@ static int fake_layers(struct device *d, const struct layers_job *j, struct erro
                       (size_t)(j->last - j->first) * (size_t)(j->rows * hp->n_experts_used) *
                           sizeof *j->experts),
                0;
-    rc = f->cpu->layers(f->inner, j, e);
-    if (fate)
-        flip(j->x + hp->hidden / 2);
-    return rc;
+    between_jobs(f, "layers");
+    f->pending_layers = *j;
+    f->has_layers = true;
+    f->pending_wrong = fate > 0;
+    f->looks = 0;
+    return 0;
+}
+
+/* A job of layers takes some time: it is not done when first looked at. */
+static bool fake_done(const struct device *d)
+{
+    struct fake *f = (struct fake *)(uintptr_t)d;
+
+    return !f->has_pending && (!f->has_layers || ++f->looks > LOOKS);
 }
 
 static int fake_wait(struct device *d, struct error *e)
@@ -480,6 +521,8 @@ static int fake_wait(struct device *d, struct error *e)
     int rc = may_fail(f, "wait", e);
 
     f->stats.waits++;
+    if (rc == 0 && f->has_layers)
+        return do_layers(f, e);
     return rc < 0 || !f->has_pending ? rc : do_pending(f, e);
 }
 
@@ -488,6 +531,7 @@ static int fake_kv_rows(struct device *d, const struct kv_move *m, struct error 
     struct fake *f = (struct fake *)d;
     int rc = may_fail(f, "kv_rows", e);
 
+    between_jobs(f, "kv_rows");
     *(m->write ? &work.rows_written : &work.rows_read) += m->count;
     return rc < 0 ? rc : f->cpu->kv_rows(f->inner, m, e);
 }
@@ -510,6 +554,7 @@ static int fake_state_open(struct device *d, int session, struct error *e)
     int rc = session < FAKE_SESSIONS ? may_fail(f, "state_open", e)
                                      : error_set(e, ERR_MEMORY, "fake device: too many sessions");
 
+    between_jobs(f, "state_open");
     if (rc == 0 && control.states && states_with(f, 1) > control.states)
         rc = error_set(e, ERR_MEMORY, "fake device: no room for session %d", session);
     if (rc == 0 && (rc = f->cpu->state_open(f->inner, session, e)) == 0)
@@ -521,6 +566,7 @@ static void fake_state_close(struct device *d, int session)
 {
     struct fake *f = (struct fake *)d;
 
+    between_jobs(f, "state_close");
     f->cpu->state_close(f->inner, session);
     f->state_open[session] = false;
 }
@@ -537,5 +583,6 @@ static void fake_stats(const struct device *d, struct device_stats *out)
     .stream = fake_stream, .prefetch = fake_prefetch, .kv_rows = fake_kv_rows,                  \
     .state_open = fake_state_open, .state_close = fake_state_close, .stats = fake_stats
 
-const struct device_ops fake_device_ops = {COMMON, .open = fake_open, .layers = fake_layers};
+const struct device_ops fake_device_ops = {COMMON, .open = fake_open, .layers = fake_layers,
+                                           .done = fake_done};
 const struct device_ops fake_device_plain_ops = {COMMON, .open = fake_plain_open};

@@ -412,7 +412,7 @@ static int run_stream(struct engine *g, const struct golden *golden, double *wor
     g->forward.hooks.before_layer = before_layer;
     g->forward.hooks.ctx = &s;
     g->trace.active = true;
-    rc = engine_eval(g, golden->input_ids, golden->n, NULL, false, e);
+    rc = engine_eval(g, golden->input_ids, golden->n, NULL, true, e);
     if (rc == 0 && golden->prenorm)
         compare_stream(&s, golden->prenorm);
     g->forward.hooks = s.hooks;

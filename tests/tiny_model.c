@@ -149,6 +149,8 @@ static void random_norms(struct tiny_model *t, const struct layer_shape *shape, 
         *apart[i] = random_norm(t, hidden, seed);
     for (int i = 0; i < 4 && s->kind != NORM_LAYER; i++)
         apart[i]->bias = before[i % 2]->bias = after[i % 2]->bias = NULL;
+    if (shape->parallel) /* the feed-forward's input is the mixer's */
+        w->expert_norm = w->attention_norm;
     if (shape->scaled)
         w->scale = random_floats(t, 1, 0.2f, 0.8f, seed);
 }

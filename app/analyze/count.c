@@ -32,6 +32,19 @@ static const struct {
     const char *piece;
     enum analysis_part part;
 } pieces[] = {
+    /* what tokens, or hashes of the last ones, bring for single layers, what makes values of it
+     * (Gemma 3n, Qwen3.8-Flash-Next), and what mixes several residual streams (DeepSeek-V4) */
+    {".ngram_embedding.", ANALYSIS_LAYER_TABLE},
+    {"embed_tokens_per_layer", ANALYSIS_LAYER_TABLE},
+    {"per_layer_token_embd", ANALYSIS_LAYER_TABLE},
+    {".ple.", ANALYSIS_LAYER_INPUTS},
+    {".ple_", ANALYSIS_LAYER_INPUTS},
+    {"hyper_connection", ANALYSIS_STREAMS},
+    {".hc_", ANALYSIS_STREAMS},
+    {"_hc_", ANALYSIS_STREAMS}, /* output_hc_ */
+    {"_hc.", ANALYSIS_STREAMS}, /* attn_hc, ffn_hc */
+    {".hc_head.", ANALYSIS_STREAMS},
+    {"indexer", ANALYSIS_ATTENTION},
     {"shared_expert", ANALYSIS_SHARED_EXPERTS}, /* shared_experts, shared_expert_gate */
     {"shared_mlp", ANALYSIS_SHARED_EXPERTS},
     {"_shexp", ANALYSIS_SHARED_EXPERTS},
@@ -96,11 +109,12 @@ static bool is_known(const char *tensor)
 static void add(struct analysis_count *c, enum analysis_part part, uint64_t values, uint64_t last,
                 bool matrix)
 {
-    uint64_t active = part == ANALYSIS_EMBEDDING ? last : values;
+    bool table = part == ANALYSIS_EMBEDDING || part == ANALYSIS_LAYER_TABLE;
+    uint64_t active = table ? last : values;
 
     c->parts[part] += values;
     c->active_parts[part] += active;
-    if (matrix && part != ANALYSIS_EMBEDDING && part != ANALYSIS_EXPERTS)
+    if (matrix && !table && part != ANALYSIS_EXPERTS)
         c->matrices += values;
     if (matrix && part == ANALYSIS_EXPERTS)
         c->one_expert += values; /* of all layers, until everything is counted */
@@ -320,6 +334,29 @@ static void name_it(struct analysis_by_tensors *by, const struct weight_file *f,
                  v.s);
 }
 
+/* Where the tables' rows are found by hashes of the last tokens, a token takes one for each hash of
+ * each layer that has some, in whatever parts a table is stored. */
+static void count_n_grams(struct analysis_count *c, const struct weight_file *f,
+                          const char *architecture)
+{
+    static const char *const sizes[] = {"ngram_size", NULL}, *const hashes[] = {"heads_per_ngram",
+                                                                                NULL};
+    int size = number_of(f, architecture, "ple.ngram_size", sizes),
+        each = number_of(f, architecture, "ple.heads_per_ngram", hashes);
+    uint64_t layers = 0, row = 0;
+
+    if (size < 2 || !each)
+        return;
+    for (size_t i = 0; i < weight_file_count(f); i++) {
+        const struct tensor_view *t = weight_file_at(f, i);
+
+        layers += strstr(t->name, ".ple.key_proj.") || strstr(t->name, ".ple_key.");
+        if (t->n_dims == 2 && analysis_part_of(t->name) == ANALYSIS_LAYER_TABLE)
+            row = (uint64_t)t->dims[1];
+    }
+    c->active_parts[ANALYSIS_LAYER_TABLE] = row * layers * (uint64_t)(size - 1) * (uint64_t)each;
+}
+
 /* Layers with routed experts, by their routers' matrices. */
 static int count_routers(const struct weight_file *f)
 {
@@ -356,6 +393,7 @@ int analysis_count_tensors(struct analysis_by_tensors *by, const char *path,
         if (!c->parts[ANALYSIS_EXPERTS] || c->used > c->experts || !c->used)
             c->experts = c->used = 0;
         share_experts(c);
+        count_n_grams(c, f, by->architecture);
         if (!c->parts[ANALYSIS_HEAD])
             c->tied_head = c->parts[ANALYSIS_EMBEDDING];
         sum_up(c);

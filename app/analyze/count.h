@@ -14,6 +14,9 @@
 /* name, what reports call it */
 #define ANALYSIS_PARTS(X)               \
     X(EMBEDDING, "embedding")           \
+    X(LAYER_TABLE, "per-layer table")   \
+    X(LAYER_INPUTS, "per-layer inputs") \
+    X(STREAMS, "hyper-connections")     \
     X(ATTENTION, "attention")           \
     X(RECURRENT, "recurrent mixers")    \
     X(ROUTER, "router")                 \

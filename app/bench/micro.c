@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MICRO_MAX 300
 #define LOGIT_ROWS 4
 #define READ_MS 400
 #define CACHED 1.15 /* times the memory bandwidth: faster reads must come from a cache */
@@ -193,7 +192,7 @@ static int bench_logits(struct microbench_result *out, int n_vocab, struct error
 
 static int measure(const struct options *o, const char *path, struct error *e)
 {
-    struct microbench_result *m = mem_alloc(MICRO_MAX + LOGIT_ROWS, sizeof *m);
+    struct microbench_result *m = mem_alloc(MICROBENCH_MOST + LOGIT_ROWS, sizeof *m);
     double read = fmax(membw_read(NULL, 0, 1, READ_MS), cpu_read_bandwidth(1)),
            f32 = cpu_peak_f32(1), int8 = cpu_peak_int8(1), cache = second_level();
     struct model_options options = {.convert = -1, .width = cpu_pack_width(), .n_threads = 1};
@@ -204,7 +203,7 @@ static int measure(const struct options *o, const char *path, struct error *e)
         rc = model_inspect(&model, path, &options, NULL, e);
     if (rc < 0)
         goto out;
-    rc = n = cpu_microbench(m, MICRO_MAX, model->hp.hidden, model->hp.common.ffn.width, e);
+    rc = n = cpu_microbench(m, model->hp.hidden, model->hp.common.ffn.width, e);
     if (rc < 0 || (rc = bench_logits(m + n, model->hp.n_vocab, e)) < 0)
         goto out;
     n += rc;

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum where { WHERE_MIXER, WHERE_EXPERT, WHERE_ALL, WHERE_SHARED, WHERE_HEAD };
+/* WHERE_FIRST: one for all layers, in the block of the first one's mixer */
+enum where { WHERE_MIXER, WHERE_FIRST, WHERE_EXPERT, WHERE_ALL, WHERE_SHARED, WHERE_HEAD };
 
 #define PARTS 3
 
@@ -39,7 +40,7 @@ static const struct role {
     {TENSOR_INPUT_OUT, WHERE_MIXER, {MATRIX_INPUT_OUT, MATRIX_PARTS}},
     {TENSOR_LAUREL_IN, WHERE_MIXER, {MATRIX_LAUREL_IN, MATRIX_PARTS}},
     {TENSOR_LAUREL_OUT, WHERE_MIXER, {MATRIX_LAUREL_OUT, MATRIX_PARTS}},
-    {TENSOR_INPUT_PROJECT, WHERE_MIXER, {MATRIX_INPUT_PROJECT, MATRIX_PARTS}},
+    {TENSOR_INPUT_PROJECT, WHERE_FIRST, {MATRIX_INPUT_PROJECT, MATRIX_PARTS}},
     {TENSOR_GATE, WHERE_EXPERT, {MATRIX_GATE, MATRIX_PARTS}},
     {TENSOR_UP, WHERE_EXPERT, {MATRIX_UP, MATRIX_PARTS}},
     {TENSOR_DOWN, WHERE_EXPERT, {MATRIX_DOWN, MATRIX_PARTS}},
@@ -120,22 +121,31 @@ bool place_of(const struct reading *r, enum weight_format format, const char *na
     return false;
 }
 
+/* The layer whose block has the role's matrix. */
+static int layer_of(const struct role *role, const struct place *at)
+{
+    return role->where == WHERE_FIRST ? 0 : at->layer;
+}
+
 bool place_parts(const struct reading *r, const struct place *at, struct block_id *id, int *experts,
                  enum matrix_part parts[PARTS], int *n)
 {
     const struct hparams *hp = &r->model->hp;
     size_t i = 0;
+    int layer;
 
     while (i < ROLES && roles[i].role != at->role)
         i++;
-    if (i == ROLES ||
-        (roles[i].where != WHERE_HEAD && (at->layer < 0 || at->layer >= hp->n_layers)))
+    if (i == ROLES)
+        return false;
+    layer = layer_of(&roles[i], at);
+    if (roles[i].where != WHERE_HEAD && (layer < 0 || layer >= hp->n_layers))
         return false;
     for (*n = 0; *n < PARTS && roles[i].parts[*n] != MATRIX_PARTS; ++*n)
         parts[*n] = roles[i].parts[*n];
     *experts = 0;
-    *id = (struct block_id){roles[i].where == WHERE_MIXER ? BLOCK_ATTENTION : BLOCK_EXPERT,
-                            at->layer, 0};
+    *id = (struct block_id){roles[i].where <= WHERE_FIRST ? BLOCK_ATTENTION : BLOCK_EXPERT, layer,
+                            0};
     if (roles[i].where == WHERE_HEAD) {
         *id = (struct block_id){BLOCK_HEAD, 0, 0};
         return true;
@@ -300,7 +310,7 @@ int reading_pair(struct reading *r, enum weight_format format, const struct plac
                  const struct pair *p, struct error *e)
 {
     const struct hparams *hp = &r->model->hp;
-    struct block_id id = {BLOCK_ATTENTION, at->layer, 0};
+    struct block_id id = {BLOCK_ATTENTION, 0, 0};
     size_t i = 0;
     int experts, rc;
 
@@ -311,11 +321,14 @@ int reading_pair(struct reading *r, enum weight_format format, const struct plac
     if (roles[i].where == WHERE_HEAD)
         return add_parts(r, format, (struct block_id){BLOCK_HEAD, 0, 0}, roles[i].parts, p, 0, 0,
                          e);
-    if (at->layer < 0 || at->layer >= hp->n_layers)
-        return no_such(r, p, "layer", at->layer, hp->n_layers, e);
-    experts = hparams_layer(hp, at->layer)->ffn.experts;
+    id.layer = layer_of(&roles[i], at);
+    if (id.layer < 0 || id.layer >= hp->n_layers)
+        return no_such(r, p, "layer", id.layer, hp->n_layers, e);
+    experts = hparams_layer(hp, id.layer)->ffn.experts;
+    if (roles[i].where == WHERE_FIRST)
+        return add_parts(r, format, id, roles[i].parts, p, 0, 0, e);
     if (roles[i].where == WHERE_MIXER)
-        return (rc = check_mixer(r, format, at->layer, p, e)) < 0
+        return (rc = check_mixer(r, format, id.layer, p, e)) < 0
                    ? rc
                    : add_parts(r, format, id, roles[i].parts, p, 0, 0, e);
     id.kind = BLOCK_EXPERT;
@@ -366,7 +379,7 @@ static const char *spelling(const struct family_tensor *t, enum weight_format fo
  * whether it is a routed expert (else the shared one). */
 static bool role_holds(const struct role *r, struct block_id id, bool routed, enum matrix_part part)
 {
-    bool fits = r->where == WHERE_MIXER    ? id.kind == BLOCK_ATTENTION
+    bool fits = r->where <= WHERE_FIRST    ? id.kind == BLOCK_ATTENTION
                 : r->where == WHERE_SHARED ? id.kind == BLOCK_EXPERT && !routed
                 : r->where == WHERE_HEAD   ? id.kind == BLOCK_HEAD
                                            : id.kind == BLOCK_EXPERT && routed;

@@ -5,6 +5,7 @@
 #include "engine/convert/export_keys.h"
 
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 static const struct mixer_shape *mixer_of(const struct model *m, int layer)
@@ -288,6 +289,23 @@ static void put_sections(struct gguf_writer *w, const struct model *m, const str
     }
 }
 
+/* Inputs of single layers; the first stream is the one that layers see; deviations above the mean
+ * that gates must reach, -infinity: all count, as the converter writes the quantile of 0. */
+static void put_streams(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    char key[EXPORT_KEY];
+
+    put_inputs(w, m, family);
+    export_put_u32(w, family, "altup.active_idx", 0);
+    gguf_put_array(w, export_key(family, "activation_sparsity_scale", key), GGUF_F32,
+                   (size_t)m->hp.n_layers);
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        float by = hparams_layer(&m->hp, l)->ffn.limit;
+
+        gguf_add_f32(w, by != 0.0f ? by : -INFINITY);
+    }
+}
+
 /* The clamp of each layer's experts, for families whose files say it. */
 static void put_clamps(struct gguf_writer *w, const struct model *m, const struct family *family)
 {
@@ -335,6 +353,8 @@ void export_put_layers(struct gguf_writer *w, const struct model *m, const struc
     put_rotated(w, m, family);
     put_clamps(w, m, family);
     put_indexers(w, m, family);
+    if (m->hp.streams)
+        put_streams(w, m, family);
     if (family->gguf_sections)
         put_sections(w, m, family);
 }

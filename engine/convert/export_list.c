@@ -334,6 +334,22 @@ static bool is_gate_up(const struct export *x, struct block_id id, enum matrix_p
     return !*name;
 }
 
+static bool is_stream_end(enum matrix_part part)
+{
+    return part == MATRIX_STREAM_IN || part == MATRIX_STREAM_OUT;
+}
+
+/* The matrices of all streams but the first as one tensor, with the first of them. */
+static int add_stream_ends(struct export *x, const struct matrix *w, enum matrix_part part)
+{
+    const struct model *m = x->m;
+    const struct matrix *first = part == MATRIX_STREAM_IN ? m->stream_in : m->stream_out;
+
+    return w == first &&
+           add_matrix(x, export_role_of(m, (struct block_id){BLOCK_ATTENTION, 0, 0}, part), 0, w,
+                      m->hp.streams - 1, sizeof *w);
+}
+
 /* The two, which are adjacent in struct expert_weights, as one tensor. */
 static int add_gate_up(struct export *x, int layer, const struct matrix *gate)
 {
@@ -359,6 +375,7 @@ static int add_block(struct export *x, struct block_id id, int experts)
 
     for (int i = 0; i < n && !bad; i++)
         bad = is_joint(x, id, list[i].part) ? add_joint(x, id.layer, list[i].w)
+              : is_stream_end(list[i].part) ? add_stream_ends(x, list[i].w, list[i].part)
               : is_qkv(x, id, list[i].part) ? list[i].part == MATRIX_Q && add_qkv(x, id.layer)
               : is_gate_up(x, id, list[i].part)
                   ? list[i].part == MATRIX_GATE && add_gate_up(x, id.layer, list[i].w)
@@ -586,6 +603,52 @@ static int add_apart(struct export *x, int l)
            add_vector(x, TENSOR_ROUTER_NORM, l, false, scale, x->m->hp.hidden, 0);
 }
 
+/* What mixes the streams around a layer, and the norm behind its learned residual. */
+static int add_streams(struct export *x, int l)
+{
+    const struct layer_weights *w = &x->m->layers[l];
+    int64_t n = x->m->hp.streams, hidden = x->m->hp.hidden;
+
+    return add_norm(x, TENSOR_STREAM_NORM, l, &w->stream_norm) ||
+           add_vector(x, TENSOR_STREAM_ROUTER, l, false, w->stream_router, n, hidden) ||
+           add_vector(x, TENSOR_STREAM_PREDICT, l, false, w->stream_predict, n * n, n) ||
+           add_vector(x, TENSOR_STREAM_CORRECT, l, false, w->stream_correct, n, n) ||
+           add_vector(x, TENSOR_STREAM_SCALE, l, false, w->stream_scale, hidden, 0) ||
+           add_norm(x, TENSOR_LAUREL_AFTER, l, &w->laurel_after);
+}
+
+/* Keys and values of a layer that reads another's, if its folder has some all the same: llama.cpp
+ * wants them. */
+static int add_unread(struct export *x, int l)
+{
+    static const enum tensor_role roles[] = {TENSOR_K, TENSOR_V};
+    const struct family *family;
+    const float *norm;
+    struct error e = {0};
+
+    if (!hparams_layer(&x->m->hp, l)->mixer.keys_of || family_of(&family, x->m->file, &e) < 0)
+        return 0;
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+        const struct tensor_view *t = family_tensor(family, x->m->file, roles[i], l, 0, false);
+        struct matrix *m = t && t->n_dims == 2 ? export_keep(x, sizeof *m) : NULL;
+
+        if (t && !m)
+            return -1;
+        if (!t)
+            continue;
+        *m = (struct matrix){.type = t->type,
+                             .rows = (int)t->dims[0],
+                             .cols = (int)t->dims[1],
+                             .data = t->data,
+                             .bytes = t->bytes};
+        if (add_matrix(x, roles[i], l, m, 1, 0))
+            return -1;
+    }
+    norm = stored_vector(x, TENSOR_K_NORM, l, hparams_layer(&x->m->hp, l)->mixer.key_dim);
+    return add_vector(x, TENSOR_K_NORM, l, false, norm, hparams_layer(&x->m->hp, l)->mixer.key_dim,
+                      0);
+}
+
 /* Whether norms of heads that the folder does not have (mixer_shape.q_norm_unsaid) are left out of
  * the file as well. */
 static bool norms_unsaid(const struct export *x, int l)
@@ -610,6 +673,7 @@ static int add_vectors(struct export *x, int l)
            add_norm(x, TENSOR_ATTENTION_AFTER, l, &w->attention_after) ||
            add_norm(x, TENSOR_EXPERT_AFTER, l, &w->expert_after) || add_apart(x, l) ||
            add_norm(x, TENSOR_INPUT_AFTER, l, &w->input_after) ||
+           (m->hp.streams && (add_streams(x, l) || add_unread(x, l))) ||
            add_vector(x, TENSOR_LAYER_SCALE, l, false, w->scale, 1, 0) ||
            add_vector(x, TENSOR_EXPERT_SCALE, l, false, w->expert_scale, experts, 0) ||
            (shape_recurrent(&s->mixer) && add_recurrent(x, l)) ||

@@ -251,6 +251,9 @@ struct layers_job {
     int n_spans;
     const float *const *strengths; /* likewise */
     float *inputs;                 /* as in combine_job */
+    /* (rows): of which rows somebody reads x behind the model's last layer; NULL: of all. A device
+     * may leave out the experts of others in that layer, whose x is then undefined. */
+    const bool *wanted;
 };
 
 /* Rows of one layer in the exchange layout: for each token, heads * key_dim values of K, then heads

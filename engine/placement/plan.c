@@ -88,3 +88,14 @@ int plan_uses_devices(const struct plan *p)
         any |= p->experts[i] != 0;
     return any;
 }
+
+bool plan_uses(const struct plan *p, int device)
+{
+    bool any = p->head == device;
+
+    for (int l = 0; l < p->n_layers; l++)
+        any |= p->attention[l] == device;
+    for (int i = 0; i < p->n_layers * p->n_experts; i++)
+        any |= p->experts[i] == device;
+    return any;
+}

@@ -6,6 +6,7 @@
 #define ENGINE_PLACEMENT_PLAN_H
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define PLAN_NAME 64
@@ -43,6 +44,8 @@ struct plan_difference {
 int plan_diff(const struct plan *a, const struct plan *b, struct plan_difference *out);
 /* whether any block is not on the CPU */
 int plan_uses_devices(const struct plan *p);
+/* whether any block is on that one */
+bool plan_uses(const struct plan *p, int device);
 
 /* Copies places and name into a plan of the same shape. */
 void plan_assign(struct plan *to, const struct plan *from);

@@ -163,8 +163,12 @@ static void offer_rows(const struct engine *g, const struct device_slot *s)
     if (!s->ops->host_rows)
         return;
     forward_offer_rows(&g->forward, s);
+    if (g->beside.apart.main)
+        forward_offer_rows(&g->beside.apart.f, s);
     if (g->pass.logits)
         s->ops->host_rows(s->device, g->pass.logits, (size_t)g->pass.n_logits * row);
+    if (g->beside.pass.logits)
+        s->ops->host_rows(s->device, g->beside.pass.logits, (size_t)g->beside.pass.n_logits * row);
     for (int n = 0; n < g->n_sessions; n++)
         if (g->sessions[n])
             s->ops->host_rows(s->device, g->sessions[n]->logits, row);

@@ -444,17 +444,17 @@ void engine_close(struct engine *g)
     engine_close(g->mtp);
     medusa_heads_free(g->medusa);
     pass_logits_free(g);
+    session_beside_swap(g);
+    pass_logits_free(g);
+    session_beside_swap(g);
     for (int d = g->n_devices - 1; d >= 0; d--)
         g->slots[d].ops->close(g->slots[d].device);
+    apart_release(&g->beside.apart);
     forward_release(&g->forward);
     kv_release(&g->kv);
     mem_free(g->sessions);
-    mem_free(g->pass.parts);
-    mem_free(g->pass.spans);
-    mem_free(g->pass.ids);
-    mem_free(g->pass.states);
-    mem_free(g->pass.wanted);
-    mem_free(g->pass.ends);
+    pass_free(&g->pass);
+    pass_free(&g->beside.pass);
     trace_release(&g->trace);
     trace_release(&g->timeline);
     rope_release(&g->rope);
@@ -757,6 +757,7 @@ struct engine *engine_draft_model(struct engine *g)
 void engine_observe_matrices(struct engine *g, const struct device_observer *o)
 {
     g->slots[0].ops->observe(g->slots[0].device, o);
+    g->matrices_observed = o != NULL;
 }
 
 void engine_routing_impose(struct engine *g, const struct imposed_routing *r)

@@ -19,6 +19,7 @@
 #include "engine/run/draft/drafter.h"
 #include "engine/run/draft/sureness.h"
 #include "engine/run/draft/utility.h"
+#include "engine/run/pass/apart.h"
 #include "engine/run/pass/forward.h"
 #include "engine/run/state/kv.h"
 #include "engine/run/pass/rope.h"
@@ -69,6 +70,7 @@ struct turn_run {
     float *scores;           /* (SCORE_ROWS, n_vocab) if the prompt's tokens are scored, or NULL */
     struct pooling *pooling; /* if an embedding is asked for, or NULL */
     bool answering;          /* the prompt is computed */
+    bool beside;             /* rows of it are in the pass beside others (engine.beside) */
     bool line_ends;          /* in the newest token */
     uint64_t served; /* rows computed, for fairness; starts at the least of the running turns */
     /* A session further on with a prompt that starts with the same whole pages: they are shared
@@ -207,6 +209,19 @@ struct pass {
     int n_logits;
 };
 
+/* Rows of prompts that their plan's device computes while passes of tokens go on (scheduler.c). */
+struct beside {
+    struct apart apart;
+    struct pass pass;
+    int room;       /* sessions that its buffers are for */
+    int n;          /* parts of the pass under way; 0: none */
+    int chunk;      /* rows of the newest one */
+    double row_ns;  /* of one of its rows; 0: unknown */
+    uint64_t start; /* ns */
+    /* so far: such passes, their rows, and tokens computed meanwhile */
+    uint64_t passes, rows, tokens;
+};
+
 /* See memory_pressure.c. */
 struct memory_pressure {
     uint64_t looked_ns;
@@ -250,6 +265,7 @@ struct engine {
     struct session **sessions; /* n_sessions by number; NULL: free */
     int n_sessions;
     struct pass pass;
+    struct beside beside;
     /* drafting is on; which drafters are opened, which are enabled (engine_drafting_set) */
     bool drafts, drafters[DRAFTER_COUNT], heard[DRAFTER_COUNT];
     int most_drafted;                       /* most draft tokens that devices have room for */
@@ -340,6 +356,7 @@ struct engine {
     void *pass_observer_ctx;
 
     /* of engine_observe_stream */
+    bool matrices_observed; /* engine_observe_matrices */
     void (*stream_observer)(void *ctx, int layer, const float *x, int rows);
     void *stream_observer_ctx;
     struct pass_tap stream_tap;
@@ -367,6 +384,8 @@ bool engine_given_up(const struct engine *g);
 int session_emit(struct session *s, struct event *ev);
 /* Frees the logits of passes with several rows; the devices are still open. */
 void pass_logits_free(struct engine *g);
+/* Frees the rest of a pass's buffers. */
+void pass_free(struct pass *p);
 /* likewise: sends the log probabilities of the likeliest tokens by these logits, and of id, the
  * token there */
 void session_logprobs(struct session *s, const float *logits, int id);
@@ -380,6 +399,16 @@ void session_free(struct session *s);
  * grows by its rows. ERR_DEVICE with *again: n_tokens is what is left of each; compute what is
  * missing again. */
 int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, struct error *e);
+/* Allocates what a pass beside others needs, with as many sessions as there are. ERR_MEMORY. */
+int session_beside_room(struct engine *g, struct error *e);
+/* Begins it, with the first n parts of g->beside.pass, on the device that apart_device named. What
+ * fails is told by its end. */
+void session_beside_begin(struct engine *g, int n, int device);
+/* Exchanges the engine's pass and its rows with those beside it: between two calls the latter's are
+ * assembled, or its results taken. */
+void session_beside_swap(struct engine *g);
+/* The pass is over: rc is apart_step's, or ERR_CANCELLED. As session_pass. */
+int session_beside_end(struct engine *g, int rc, bool *again, struct error *e);
 /* Appends ids after the session's computed tokens, to be computed by passes; n_tokens shrinks where
  * the rotary table changes with the length, or where recurrent state must continue from an earlier
  * position. Returns the session's new length. */

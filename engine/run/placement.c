@@ -682,17 +682,6 @@ static void relieve(struct engine *g, int device, struct error *e)
         plan_free(want_now[k]);
 }
 
-static bool has_blocks_on(const struct plan *p, int device)
-{
-    bool any = p->head == device;
-
-    for (int l = 0; l < p->n_layers; l++)
-        any |= p->attention[l] == device;
-    for (int i = 0; i < p->n_layers * p->n_experts; i++)
-        any |= p->experts[i] == device;
-    return any;
-}
-
 void place_device_lost(void *ctx, int device)
 {
     struct engine *g = ctx;
@@ -700,7 +689,7 @@ void place_device_lost(void *ctx, int device)
     char line[DEVICE_WHY + 80];
 
     for (int k = 0; k < PLAN_PHASES; k++)
-        if (has_blocks_on(wanted_of(g, (enum plan_phase)k), device))
+        if (plan_uses(wanted_of(g, (enum plan_phase)k), device))
             g->demoted |= 1 << k;
     cost_model_lost(g->cost_model, device);
     residency_lost(g->residency, g->in_force, device);

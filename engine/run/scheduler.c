@@ -1,16 +1,20 @@
 /* Assembles every pass: the next token of every decoding session, and chunks of waiting prompts.
  * Engine thread. The time of prefill beside decoding is limited, more so for few waiting prompts
  * (mixed_pass.h); the session served least comes first. Where prompts and tokens have different
- * plans (engine_prompt_plan_set) a pass has rows of one kind only, and while both wait they take
- * turns, the prompts' with as many rows as a pass with both would have: a row computed on the other
- * side would move its session's rows there and back. The two sides work one after the other, not at
- * the same time: a pass has the CPU's threads and scratch to itself, whatever its plan. Between
- * passes is the safe point of all sessions: cancelled turns end, placement moves blocks. */
+ * plans (engine_prompt_plan_set) a pass has rows of one kind only: a row computed on the other side
+ * would move its session's rows there and back. If one device has all layers of the prompts' plan
+ * and no block of the tokens', it computes a piece of a prompt while passes of tokens go on
+ * (beside(); pass/apart.h); else, while both wait, they take turns, the prompts' with as many rows
+ * as a pass with both would have. Between passes, and when no piece of a prompt is under way, is
+ * the safe point of all sessions: cancelled turns end, placement moves blocks. */
 #include "engine/base/clock.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 #define RETRIES (2 * DEVICE_MAX + 2)
+/* Of a piece of a prompt beside tokens: turns begin and end, and placement changes, after it. */
+#define BESIDE_NS (250 * CLOCK_MILLI)
+#define BESIDE_ROWS 64 /* before anything was measured */
 
 static int waiting_rows(const struct session *s)
 {
@@ -31,7 +35,7 @@ static bool answers(const struct session *s)
 
 static bool has_prompt(const struct session *s)
 {
-    return turn_running(s) && !is_held(s) && !answers(s) && !s->run.leader &&
+    return turn_running(s) && !is_held(s) && !answers(s) && !s->run.leader && !s->run.beside &&
            !disk_sessions_reading(s);
 }
 
@@ -81,6 +85,20 @@ static int room_beside(struct engine *g, int n, int left)
     return rows < left ? rows : left;
 }
 
+/* Adds parts of prompts, with `room` rows at most, to the pass's n; returns how many there are. */
+static int fill_prompts(struct engine *g, int n, int room)
+{
+    struct session *s;
+
+    while (room > 0 && (s = least_served(g, n, has_prompt))) {
+        int rows = session_rows_to_mark(s, waiting_rows(s) < room ? waiting_rows(s) : room);
+
+        add_part(g, n++, s, rows);
+        room -= rows;
+    }
+    return n;
+}
+
 /* Assembles the parts of the next pass; returns how many. answers: how many of them are decode
  * rows. */
 static int fill(struct engine *g, int *n_answers)
@@ -91,8 +109,8 @@ static int fill(struct engine *g, int *n_answers)
 
     prefix_sharing_take(g);
     waiting = count(g, answers);
-    turns = place_apart(g) && waiting && count(g, has_prompt);
-    prompts = turns && g->scheduler.prompts_next;
+    turns = g->beside.n || (place_apart(g) && waiting && count(g, has_prompt));
+    prompts = turns && !g->beside.n && g->scheduler.prompts_next;
     g->scheduler.prompts_next = turns && !prompts;
     for (; !prompts && left > 0 && (s = least_served(g, n, answers)); left--) {
         const struct session *waits = left == 1 && !turns ? least_served(g, n, has_prompt) : NULL;
@@ -103,12 +121,7 @@ static int fill(struct engine *g, int *n_answers)
     }
     *n_answers = n;
     room = turns && !prompts ? 0 : room_beside(g, prompts ? waiting : n, left);
-    while (room > 0 && (s = least_served(g, n, has_prompt))) {
-        int rows = session_rows_to_mark(s, waiting_rows(s) < room ? waiting_rows(s) : room);
-
-        add_part(g, n++, s, rows);
-        room -= rows;
-    }
+    n = fill_prompts(g, n, room);
     if (n == *n_answers)
         speculate_fill(g, n, left);
     return n;
@@ -133,7 +146,8 @@ static void learn(struct engine *g, int n, int n_answers, uint64_t ns)
 static void end_cancelled(struct engine *g)
 {
     for (int i = 0; i < g->n_sessions; i++)
-        if (g->sessions[i] && turn_running(g->sessions[i]) && session_cancelled(g->sessions[i]))
+        if (g->sessions[i] && turn_running(g->sessions[i]) && !g->sessions[i]->run.beside &&
+            session_cancelled(g->sessions[i]))
             turn_end(g->sessions[i], ERR_CANCELLED, NULL);
 }
 
@@ -143,6 +157,23 @@ static void take_tokens(struct session *s)
     do
         turn_step(s);
     while (speculate_next(s));
+}
+
+/* A pass of these parts has ended. */
+static void take_results(struct engine *g, const struct pass_part *parts, int n, int rc, bool again,
+                         const struct error *e)
+{
+    g->scheduler.failures = again ? g->scheduler.failures + 1 : 0;
+    for (int i = 0; i < n; i++) {
+        struct session *s = parts[i].session;
+
+        s->run.served += (uint64_t)parts[i].rows;
+        if (rc == 0 && waiting_rows(s) == 0)
+            take_tokens(s);
+        else if (rc < 0 && rc != ERR_CANCELLED && !(again && g->scheduler.failures < RETRIES))
+            turn_end(s, rc, e);
+        speculate_end(s, rc == 0);
+    }
 }
 
 /* Runs a pass assembled since `start`; a failing device may cost rows, which are recomputed with
@@ -164,32 +195,119 @@ static void run(struct engine *g, int n, int n_answers, uint64_t start)
         learn(g, n, n_answers, clock_now() - start);
     if (rc == 0 && n == n_answers)
         speculate_computed(g, n, (double)(clock_now() - start));
-    g->scheduler.failures = again ? g->scheduler.failures + 1 : 0;
-    for (int i = 0; i < n; i++) {
-        struct session *s = parts[i].session;
-
-        s->run.served += (uint64_t)parts[i].rows;
-        if (rc == 0 && waiting_rows(s) == 0)
-            take_tokens(s);
-        else if (rc < 0 && rc != ERR_CANCELLED && !(again && g->scheduler.failures < RETRIES))
-            turn_end(s, rc, &e);
-        speculate_end(s, rc == 0);
-    }
+    take_results(g, parts, n, rc, again, &e);
     if (rc == 0 && n == n_answers)
         speculate_learn(g, (double)(clock_now() - start));
+}
+
+static void tell(struct engine *g)
+{
+    if (!g->tick)
+        return;
+    metrics_refresh(g);
+    g->tick(g->tick_ctx);
+}
+
+/* Assembles a piece of prompts for their device alone; returns its parts, 0: not now. */
+static int fill_beside(struct engine *g, int *device)
+{
+    struct beside *b = &g->beside;
+    int n, most = b->chunk ? 2 * b->chunk : BESIDE_ROWS,
+           rows = b->row_ns > 0 ? (int)(BESIDE_NS / b->row_ns) : BESIDE_ROWS;
+    struct error ignored;
+
+    if (g->n_devices < 2 || !place_apart(g) || place_waits(g) || g->config.routing ||
+        !count(g, answers) || !count(g, has_prompt) ||
+        !(*device = apart_device(&g->forward, place_of_phase(g, PHASE_PROMPT), g->in_force)) ||
+        session_beside_room(g, &ignored) < 0)
+        return 0;
+    rows = rows < most ? rows : most;
+    rows = rows > g->forward.max_rows ? g->forward.max_rows : rows < 1 ? 1 : rows;
+    session_beside_swap(g);
+    n = fill_prompts(g, 0, rows);
+    for (int i = 0; i < n; i++)
+        if (g->pass.parts[i].session->edits) /* layers that they touch have routing of their own */
+            n = 0;
+    session_beside_swap(g);
+    return n;
+}
+
+static bool beside_cancelled(const struct engine *g)
+{
+    bool all = true;
+
+    for (int i = 0; i < g->beside.n; i++)
+        all = all && session_cancelled(g->beside.pass.parts[i].session);
+    return all;
+}
+
+/* The piece of a prompt is over. */
+static void end_beside(struct engine *g, int rc, struct error *e)
+{
+    struct beside *b = &g->beside;
+    int n = b->n, rows = b->apart.f.rows;
+    uint64_t ns = clock_now() - b->start;
+    bool again;
+
+    rc = session_beside_end(g, rc, &again, e);
+    if (rc == 0) {
+        b->chunk = rows;
+        b->row_ns = (double)ns / rows;
+        b->passes++;
+        b->rows += (uint64_t)rows;
+        metrics_pass(g, rows, 0);
+        metrics_prompt(g, rows, ns);
+    }
+    take_results(g, b->pass.parts, n, rc, again, e);
+}
+
+/* A device computes a piece of a prompt; meanwhile, passes of tokens. Nothing else happens to
+ * sessions and devices until both are done. */
+static void beside(struct engine *g, int n, int device)
+{
+    struct apart *a = &g->beside.apart;
+    struct error e = {0};
+    int rc = 0;
+
+    session_beside_begin(g, n, device);
+    while (rc == 0) {
+        int n_answers, tokens = count(g, answers) ? fill(g, &n_answers) : 0;
+
+        if (tokens) {
+            g->beside.tokens += (uint64_t)n_answers;
+            run(g, tokens, n_answers, clock_now());
+            end_cancelled(g);
+            tell(g);
+        }
+        if (!a->device) /* nothing of that can be relied on any more */
+            rc = error_set(&e, ERR_DEVICE, "what was computed is void");
+        else if (beside_cancelled(g)) {
+            apart_drop(a);
+            rc = ERR_CANCELLED;
+        } else {
+            rc = apart_step(a, !tokens, &e);
+        }
+    }
+    end_beside(g, rc, &e);
 }
 
 bool engine_step(struct engine *g)
 {
     uint64_t start = clock_now();
-    int n, n_answers;
+    int n, n_answers, device;
     bool reading;
 
     end_cancelled(g);
     reading = disk_sessions_take(g);
-    if ((n = fill(g, &n_answers)) == 0)
+    prefix_sharing_take(g);
+    if ((n = fill_beside(g, &device)) > 0) {
+        beside(g, n, device);
+        n_answers = 1;
+    } else if ((n = fill(g, &n_answers)) > 0) {
+        run(g, n, n_answers, start);
+    } else {
         return reading;
-    run(g, n, n_answers, start);
+    }
     end_cancelled(g);
     if (!g->n_running) {
         speculate_idle(g);
@@ -197,10 +315,8 @@ bool engine_step(struct engine *g)
     }
     place_safe_point(g);
     disk_sessions_step(g, false);
-    if (n_answers && g->tick) {
-        metrics_refresh(g);
-        g->tick(g->tick_ctx);
-    }
+    if (n_answers)
+        tell(g);
     return g->n_running > 0;
 }
 

@@ -27,6 +27,16 @@ void pass_logits_free(struct engine *g)
     g->pass.logits = NULL;
 }
 
+void pass_free(struct pass *p)
+{
+    mem_free(p->parts);
+    mem_free(p->spans);
+    mem_free(p->ids);
+    mem_free(p->states);
+    mem_free(p->wanted);
+    mem_free(p->ends);
+}
+
 #define TICK_NS (100 * CLOCK_MILLI)
 #define LONG_PASS_NS \
     (300 * CLOCK_MILLI) /* from this duration on the layer in progress is reported */
@@ -319,6 +329,7 @@ int session_hooks_layer(void *ctx, int layer)
     struct engine *g = ctx;
     uint64_t now;
 
+    apart_poll(&g->beside.apart);
     if (pass_ends_early(g))
         return 1;
     now = clock_now();
@@ -343,6 +354,7 @@ int session_hooks_distrust(void *ctx, int device)
     int n = 0;
 
     disk_sessions_distrust(g);
+    apart_drop(&g->beside.apart);
     for (int i = 0; i < g->n_sessions; i++) {
         struct session *s = g->sessions[i];
 
@@ -531,13 +543,40 @@ static void hand_over(struct engine *g, int n, enum plan_phase phase)
     forward_hand_over(&g->forward, any ? g->in_force : NULL);
 }
 
-int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, struct error *e)
+/* Whether more is read of a session's rows than the logits of the last ones. */
+static bool reads_all(const struct session *s)
+{
+    const struct engine *g = s->engine;
+
+    for (int i = 0; i < DRAFTER_COUNT; i++)
+        if (s->spec.drafters[i] && s->spec.ops[i]->states)
+            return true;
+    return s->run.scores || s->run.pooling || g->config.routing || g->forward.tap ||
+           g->matrices_observed;
+}
+
+/* Of which rows somebody reads what the last layer's experts add. */
+static void want_rows(struct engine *g, int n)
+{
+    struct forward *f = &g->forward;
+
+    f->partly = false;
+    for (int i = 0, row = 0; i < n; i++) {
+        const struct pass_part *p = &g->pass.parts[i];
+        int first = p->all_logits || reads_all(p->session) ? 0 : p->rows - 1 - p->drafted;
+
+        for (int k = 0; k < p->rows; k++)
+            f->wanted[row++] = k >= first;
+        f->partly |= first > 0;
+    }
+}
+
+/* The spans of the pass's first n parts. Returns how many rows they have. */
+static int pass_spans(struct engine *g, int n)
 {
     const struct pass_part *parts = g->pass.parts;
-    struct forward *f = &g->forward;
-    int rc, rows = 0;
+    int rows = 0;
 
-    *again = false;
     g->pass.n = n;
     for (int i = 0; i < n; i++) {
         struct session *s = parts[i].session;
@@ -549,23 +588,19 @@ int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, st
         g->pass.ids[i] = s->tokens + s->n_tokens;
         g->pass.states[i] = states_of(s);
         rows += parts[i].rows;
+        rope_reach(&g->rope, s->n_tokens + parts[i].rows);
     }
-    phase = place_phase_of(g, phase, rows);
-    for (int i = 0; i < n; i++)
-        rope_reach(&g->rope, g->pass.spans[i].pos + g->pass.spans[i].rows);
-    metrics_phase(g, phase);
-    forward_placed(f, place_of_phase(g, phase), g->n_devices);
-    hand_over(g, n, phase);
-    g->trace.token = parts->session->n_tokens;
-    g->pass_ns = clock_now();
-    rc = g->config.routing ? routing_tap_begin(g, n, e) : 0;
-    if (rc == 0)
-        rc = forward_rows(f, g->pass.spans, g->pass.ids, g->pass.states, n, e);
-    g->t.layer_at = 0;
+    return rows;
+}
+
+/* What follows the layers of a pass: heads, scores, and what each session has now. */
+static int pass_end(struct engine *g, int n, int rc, bool *again, struct error *e)
+{
+    const struct pass_part *parts = g->pass.parts;
+    struct forward *f = &g->forward;
+
     if (rc == 0)
         rc = pass_heads(g, n, e);
-    g->computed_ns += clock_now() - g->pass_ns;
-    g->computed_rows[phase] += (uint64_t)f->rows;
     for (int i = 0, row = 0; i < n && rc == 0; row += parts[i++].rows)
         if (parts[i].session->run.scores)
             rc = score_rows(parts[i].session, row, parts[i].rows, e);
@@ -586,9 +621,96 @@ int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, st
         if (rc == ERR_DEVICE && f->resumes && s->checkpoints)
             s->n_tokens = checkpoints_resume(s->checkpoints, s->n_tokens);
     }
+    *again = rc == ERR_DEVICE && f->resumes;
+    return rc;
+}
+
+int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, struct error *e)
+{
+    struct forward *f = &g->forward;
+    int rc, rows = pass_spans(g, n);
+
+    *again = false;
+    phase = place_phase_of(g, phase, rows);
+    metrics_phase(g, phase);
+    forward_placed(f, place_of_phase(g, phase), g->n_devices);
+    hand_over(g, n, phase);
+    want_rows(g, n);
+    g->trace.token = g->pass.parts->session->n_tokens;
+    g->pass_ns = clock_now();
+    rc = g->config.routing ? routing_tap_begin(g, n, e) : 0;
+    if (rc == 0)
+        rc = forward_rows(f, g->pass.spans, g->pass.ids, g->pass.states, n, e);
+    g->t.layer_at = 0;
+    rc = pass_end(g, n, rc, again, e);
+    g->computed_ns += clock_now() - g->pass_ns;
+    g->computed_rows[phase] += (uint64_t)f->rows;
     if (rc == 0 && g->config.routing)
         rc = routing_tap_end(g, e);
-    *again = rc == ERR_DEVICE && f->resumes;
+    return rc < 0 ? rc : model_check(g->model, e);
+}
+
+void session_beside_swap(struct engine *g)
+{
+    struct pass pass = g->pass;
+    struct forward forward = g->forward;
+
+    g->pass = g->beside.pass;
+    g->beside.pass = pass;
+    g->forward = g->beside.apart.f;
+    g->beside.apart.f = forward;
+}
+
+int session_beside_room(struct engine *g, struct error *e)
+{
+    struct beside *b = &g->beside;
+    int rc = apart_open(&b->apart, &g->forward, e);
+
+    if (rc < 0 || b->room >= g->n_sessions)
+        return rc;
+    session_beside_swap(g);
+    rc = pass_room(g, g->n_sessions, e);
+    session_beside_swap(g);
+    b->room = rc < 0 ? b->room : g->n_sessions;
+    return rc;
+}
+
+void session_beside_begin(struct engine *g, int n, int device)
+{
+    struct beside *b = &g->beside;
+    const struct plan *plan = place_of_phase(g, PHASE_PROMPT);
+    bool any;
+
+    session_beside_swap(g);
+    pass_spans(g, n);
+    hand_over(g, n, PHASE_PROMPT);
+    any = g->forward.next != NULL;
+    session_beside_swap(g);
+    b->n = n;
+    b->start = clock_now();
+    apart_begin(&b->apart, device, plan, any ? g->in_force : NULL, b->pass.spans, b->pass.ids, n);
+    for (int i = 0; i < n; i++)
+        b->pass.parts[i].session->run.beside = true;
+}
+
+int session_beside_end(struct engine *g, int rc, bool *again, struct error *e)
+{
+    struct beside *b = &g->beside;
+    uint64_t moved = b->apart.f.handover_bytes, ns = b->apart.f.handover_ns;
+    bool handed = b->apart.f.next != NULL;
+    int rows = b->apart.f.rows;
+
+    session_beside_swap(g);
+    rc = pass_end(g, b->n, rc < 0 ? rc : 0, again, e);
+    for (int i = 0; i < b->n; i++)
+        g->pass.parts[i].session->run.beside = false;
+    session_beside_swap(g);
+    g->computed_rows[PHASE_PROMPT] += (uint64_t)rows;
+    if (handed) {
+        g->forward.handover_bytes = moved;
+        g->forward.handover_ns = ns;
+    }
+    b->n = 0;
     return rc < 0 ? rc : model_check(g->model, e);
 }
 

@@ -7,26 +7,26 @@
 #define LINE 32 /* work-items of a group where each stands alone */
 
 /* Rule 9 for element i of a row: what its `used` experts gave, `step` apart in out, in routing
- * order. */
+ * order. scale: of each weight. */
 static inline float combined(__global const float *out, __global const float *weights, size_t i,
-                             size_t step, int used)
+                             size_t step, int used, float scale)
 {
-    float acc = weights[0] * out[i];
+    float acc = weights[0] * scale * out[i];
 
     for (int s = 1; s < used; s++)
-        acc = fma(weights[s], out[s * step + i], acc);
+        acc = fma(weights[s] * scale, out[s * step + i], acc);
     return acc;
 }
 
 #if !WIDE
 /* The same for four elements beside each other. */
 static inline float4 combined4(__global const float *out, __global const float *weights, size_t i,
-                               size_t step, int used)
+                               size_t step, int used, float scale)
 {
-    float4 acc = weights[0] * FOUR_AT(out, i);
+    float4 acc = weights[0] * scale * FOUR_AT(out, i);
 
     for (int s = 1; s < used; s++)
-        acc = fma((float4)(weights[s]), FOUR_AT(out + s * step, i), acc);
+        acc = fma((float4)(weights[s] * scale), FOUR_AT(out + s * step, i), acc);
     return acc;
 }
 #endif
@@ -34,12 +34,12 @@ static inline float4 combined4(__global const float *out, __global const float *
 /* Rule 5 and rule 1: one work-group a row. h gets the normed row, hq/hd/hs its quantised form.
  * flags: 1 norm has a bias, 2 RMSNorm (no mean is taken away), 4 there is no norm: rows are copied.
  * h may be x. used: not 0: first the layer before ends, the outputs of its experts being added to
- * x (combine). */
+ * x (combine). stride: places of a row in weights. */
 __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void norm(
     __global float *x, __global const float *w, __global const float *b, __global float *h,
     __global act_t *hq, __global float *hd, __global float *hs, int n, float inv_n, float eps,
     int flags, __global const float *out, __global const float *weights, int base, int rows,
-    int used)
+    int used, int stride, float scale)
 {
     size_t row = get_group_id(0);
 
@@ -49,16 +49,16 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void norm(
     hd += row * (n / 32);
     hs += row * (n / 32);
     out += row * n;
-    weights += base + row * used;
+    weights += base + row * stride;
 #if WIDE
     float16 lanes = (float16)(0.0f);
     float mean, r;
 
     for (int i = 0; i < n / 16 && used; i++) {
-        float16 acc = weights[0] * vload16(i, out);
+        float16 acc = weights[0] * scale * vload16(i, out);
 
         for (int s = 1; s < used; s++)
-            acc = fma((float16)(weights[s]), vload16(i, out + (size_t)s * rows * n), acc);
+            acc = fma((float16)(weights[s] * scale), vload16(i, out + (size_t)s * rows * n), acc);
         vstore16(vload16(i, x) + acc, i, x);
     }
 
@@ -111,7 +111,7 @@ __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void norm(
             if (i < n / 4)
                 v[k] = FOUR_AT(x, i);
             if (i < n / 4 && used)
-                v[k] = v[k] + combined4(out, weights, i, (size_t)rows * n, used);
+                v[k] = v[k] + combined4(out, weights, i, (size_t)rows * n, used, scale);
         }
 #pragma unroll
         for (int k = 0; k < FOURS; k++) {
@@ -178,14 +178,14 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void quantise(
 /* Rule 9: x += w0*e0 + w1*e1 + ..., fused, in routing order; fresh: to 0, where a norm follows. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void combine(
     __global const float *out, __global const float *weights, __global float *x, int base, int rows,
-    int used, int n, int fresh)
+    int used, int stride, float scale, int n, int fresh)
 {
     size_t i = get_global_id(0), row = i / n;
 
     if (row >= rows)
         return;
     x[i] = (fresh ? 0.0f : x[i]) +
-           combined(out, weights + base + row * used, i, (size_t)rows * n, used);
+           combined(out, weights + base + row * stride, i, (size_t)rows * n, used, scale);
 }
 
 /* For the GEMMs of CLBlast (blas.c): 16-bit weights converted to F32, a bias for every row, an
@@ -212,13 +212,15 @@ __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void scale_rows(__glo
         y[i] = y[i] * scale;
 }
 
+/* y += x * scale, rounded before. */
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void add(__global float *y,
-                                                                    __global const float *x, int n)
+                                                                    __global const float *x,
+                                                                    float scale, int n)
 {
     int i = get_global_id(0);
 
     if (i < n)
-        y[i] = y[i] + x[i];
+        y[i] = y[i] + x[i] * scale;
 }
 
 __kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void add_bias(__global float *y,

@@ -417,13 +417,14 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void token_gat
  * norm of the layer behind it, in one launch. Groups: row groups, each with all `used` experts, a
  * few of them side by side: their blocks have terms in local memory together, at most 4 STEP of
  * them. The last group that ends norms x, of at most ROW_TILE columns. flags as in norm; 8: there
- * is no norm. weights: from `base` on; arrivals: last_of. Expert s of tile s; m: its row s. */
+ * is no norm. weights: from `base` on, each times `scale`; arrivals: last_of. Expert s of tile s;
+ * m: its row s. */
 __kernel __attribute__((reqd_work_group_size(WIDTH * SLOTS, 1, 1))) void token_down(
     __global const act_t *m, __global const float *md, __global const float *ms,
     __global const int4 *tiles, __global const float *weights, __global float *x,
     __global uint *arrivals, __global const float *nw, __global const float *nb, __global float *h,
     __global act_t *hq, __global float *hd, __global float *hs, int base, int used, int ffn,
-    int rows, float inv_n, float eps, int flags, BANK(d) BIASES(bd) BIAS_FLAG)
+    int rows, float scale, float inv_n, float eps, int flags, BANK(d) BIASES(bd) BIAS_FLAG)
 {
     __local float4 room[4 * STEP * TERMS * WIDTH / 2 > ROW_TILE / 4 ? 4 * STEP * TERMS * WIDTH / 2
                                                                     : ROW_TILE / 4];
@@ -480,7 +481,7 @@ __kernel __attribute__((reqd_work_group_size(WIDTH * SLOTS, 1, 1))) void token_d
             if (biased && row < rows)
                 v = v + EXPERT_BIAS(tiles[s].z, bd)[row];
 #endif
-            sum = s ? fma(weights[s], v, sum) : weights[0] * v;
+            sum = s ? fma(weights[s] * scale, v, sum) : weights[0] * scale * v;
         }
     } while ((first += at_once) < used);
 #ifdef BROKEN_token_down

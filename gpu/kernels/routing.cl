@@ -146,12 +146,14 @@ static inline float router_sum(const struct route_row *row, __global const float
 #define ROUTE_SHARED 64        /* a shared expert follows the chosen ones */
 #define ROUTE_SHARED_GATE 128  /* its weight is the sigmoid of the score behind the experts' */
 #define ROUTE_SHARED_APART 256 /* it has a launch of its own, where it is the only expert */
+#define ROUTE_EXPERT_SCALE 512 /* weights times their expert's factor, behind all else */
 #define ROUTE_WEIGHS (ROUTE_SOFTMAX | ROUTE_SIGMOID) /* else SparseMixer */
 
 /* What a row's choice takes besides the scores. */
 struct route_rule {
     float jitter, floor, factor, shared;
     int flags, groups, groups_used; /* groups 0: experts are chosen from all */
+    int stride;                     /* places of a row, those behind its slots are nobody's */
 };
 
 /* The better of a group's score so far and the next expert's: of its two best where the choice has
@@ -175,6 +177,16 @@ static inline float group_sum(const struct group_score *s, int size, int flags)
 static inline int route_scores(int n_experts, int flags)
 {
     return n_experts + (flags & ROUTE_SHARED_GATE ? 1 : 0);
+}
+
+/* The places behind a row's slots. */
+static inline void route_rest(__global int *experts, __global float *weights, int used,
+                              const struct route_rule *rule)
+{
+    for (int i = used + (rule->flags & ROUTE_SHARED ? 1 : 0); i < rule->stride; i++) {
+        experts[i] = -1;
+        weights[i] = 0.0f;
+    }
 }
 
 /* The slot behind the chosen ones; gate: the shared expert's score. */
@@ -354,10 +366,11 @@ static inline float route_weight(__local const struct choice *c, int n_experts)
  * group of a row chooses. */
 static inline void route_end(__global uint *sums, int quarter, int from, float sum,
                              __global uint *arrivals, __global const float *score_bias,
-                             __global const float *choice_bias, __global int *experts,
-                             __global float *weights, __global int4 *tiles, __global int2 *entries,
-                             int n_experts, int padded, int used, const struct route_rule *rule,
-                             __local struct choice *c, __local int *last)
+                             __global const float *choice_bias, __global const float *expert_scale,
+                             __global int *experts, __global float *weights, __global int4 *tiles,
+                             __global int2 *entries, int n_experts, int padded, int used,
+                             const struct route_rule *rule, __local struct choice *c,
+                             __local int *last)
 {
     int lid = get_local_id(0), flags = rule->flags, most = route_scores(n_experts, flags);
     __local const float *by = flags & ROUTE_WEIGHS ? c->term : c->score;
@@ -415,33 +428,38 @@ static inline void route_end(__global uint *sums, int quarter, int from, float s
         for (int slot = 0; slot < used; slot++)
             weights[slot] = weights[slot] * scale;
     }
+    for (int slot = 0; slot < used && lid == 0 && (flags & ROUTE_EXPERT_SCALE); slot++)
+        weights[slot] = weights[slot] * expert_scale[experts[slot]];
     if ((flags & ROUTE_SHARED) && lid == 0 && used)
         route_shared(experts, weights, tiles, entries, used, n_experts, rule,
                      flags & ROUTE_SHARED_GATE ? c->score[n_experts] : 0.0f);
+    if (lid == 0 && used)
+        route_rest(experts, weights, used, rule);
 }
 #endif
 
 /* Rule 10: scores of one row with the router as memory_routing lays it out, then SparseMixer,
  * softmax or sigmoid, whose scores become probabilities in place; flags: ROUTE_.. above. The chosen
  * weights, if normalised over their sum plus the floor, times factor; shared: the shared expert's
- * weight where it has no gate. A row of experts has `used` slots, and one more where one is shared.
+ * weight where it has no gate. A row of experts has `used` slots, and one more where one is shared,
+ * of `stride` places.
  * Groups: (1, rows) where WIDE; else (4 quarters of the columns of each sixteen scores, rows), of
  * which the last one that ends chooses. */
 __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
     __global const float *h, __global const float *router, __global const float *score_bias,
-    __global const float *choice_bias, __global float *scores, __global uint *arrivals,
-    __global int *experts, __global float *weights, __global int4 *tiles, __global int2 *entries,
-    int base, int n, int n_experts, int padded, int used, float jitter, float floor, float factor,
-    float shared, int flags, int groups, int groups_used)
+    __global const float *choice_bias, __global const float *expert_scale, __global float *scores,
+    __global uint *arrivals, __global int *experts, __global float *weights, __global int4 *tiles,
+    __global int2 *entries, int base, int n, int n_experts, int padded, int used, float jitter,
+    float floor, float factor, float shared, int flags, int groups, int groups_used, int stride)
 {
     size_t row = get_group_id(1);
-    int slots = used + (flags & ROUTE_SHARED ? 1 : 0);
-    const struct route_rule rule = {jitter, floor, factor, shared, flags, groups, groups_used};
+    const struct route_rule rule = {jitter, floor,  factor,      shared,
+                                    flags,  groups, groups_used, stride};
 
     h += row * n;
     scores += row * 4 * padded;
-    experts += base + row * slots;
-    weights += base + row * slots;
+    experts += base + row * stride;
+    weights += base + row * stride;
 #if WIDE
     for (int e = 0; e < padded; e += 16) {
         float16 sum[4], s;
@@ -510,9 +528,12 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
         for (int slot = 0; slot < used; slot++)
             weights[slot] = weights[slot] * scale;
     }
+    for (int slot = 0; slot < used && (flags & ROUTE_EXPERT_SCALE); slot++)
+        weights[slot] = weights[slot] * expert_scale[experts[slot]];
     if (flags & ROUTE_SHARED)
         route_shared(experts, weights, tiles, entries, used, n_experts, &rule,
                      flags & ROUTE_SHARED_GATE ? scores[n_experts] : 0.0f);
+    route_rest(experts, weights, used, &rule);
 #else
     __local struct route_room room;
     __local struct choice c;
@@ -528,8 +549,8 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
 
     float sum = router_sum(&in, router, begin, end, padded, &room, &ahead);
 
-    route_end(sums, quarter, from, sum, arrivals + row, score_bias, choice_bias, experts, weights,
-              tiles, entries, n_experts, padded, used, &rule, &c, &last);
+    route_end(sums, quarter, from, sum, arrivals + row, score_bias, choice_bias, expert_scale,
+              experts, weights, tiles, entries, n_experts, padded, used, &rule, &c, &last);
 #endif
 }
 
@@ -541,11 +562,12 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void route(
 __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_route(
     __global const float *x, __global const float *w, __global const float *b, __global float *h,
     __global act_t *hq, __global float *hd, __global float *hs, __global const float *router,
-    __global const float *score_bias, __global const float *choice_bias, __global float *scores,
-    __global uint *arrivals, __global int *experts, __global float *weights, __global int4 *tiles,
-    __global int2 *entries, float inv_n, float eps, int norm_flags, int base, int n, int n_experts,
-    int padded, int used, float jitter, float floor, float factor, float shared, int flags,
-    int groups, int groups_used)
+    __global const float *score_bias, __global const float *choice_bias,
+    __global const float *expert_scale, __global float *scores, __global uint *arrivals,
+    __global int *experts, __global float *weights, __global int4 *tiles, __global int2 *entries,
+    float inv_n, float eps, int norm_flags, int base, int n, int n_experts, int padded, int used,
+    float jitter, float floor, float factor, float shared, int flags, int groups, int groups_used,
+    int stride)
 {
     __local struct route_room room;
     __local struct choice c;
@@ -559,7 +581,8 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_rou
                    : n % 128 ? (quarter ? 0 : n)
                              : end;
     bool whole = n <= ROW_TILE;
-    const struct route_rule rule = {jitter, floor, factor, shared, flags, groups, groups_used};
+    const struct route_rule rule = {jitter, floor,  factor,      shared,
+                                    flags,  groups, groups_used, stride};
     struct route_row row = {.x = x, .w = w, .b = b, .mean = 0.0f, .r = 1.0f, .flags = norm_flags};
     struct route_ahead stage;
     struct norm_ahead ahead;
@@ -597,10 +620,29 @@ __kernel __attribute__((reqd_work_group_size(ROUTE_ITEMS, 1, 1))) void token_rou
     float sum = router_sum(&row, router, begin, end, padded, &room, &stage);
 
     route_end((__global uint *)scores, writes ? 4 : quarter, from, sum, arrivals, score_bias,
-              choice_bias, experts + base, weights + base, tiles, entries, n_experts, padded, used,
-              &rule, &c, &last);
+              choice_bias, expert_scale, experts + base, weights + base, tiles, entries, n_experts,
+              padded, used, &rule, &c, &last);
 }
 #endif
+
+/* The choices of a dense layer, n places of `stride` a row, from `base` on: its only expert, the
+ * others nobody. Of a single row its tile and entry, too. */
+__kernel __attribute__((reqd_work_group_size(LINE, 1, 1))) void choose_dense(
+    __global int *experts, __global float *weights, __global int4 *tiles, __global int2 *entries,
+    int base, int n, int stride, float factor)
+{
+    int i = get_global_id(0);
+    bool first = i % stride == 0;
+
+    if (i < n) {
+        experts[base + i] = first ? 0 : -1;
+        weights[base + i] = first ? factor : 0.0f;
+    }
+    if (i == 0 && n == stride) {
+        tiles[0] = (int4)(0, 1, 0, 0);
+        entries[0] = (int2)(0, 0);
+    }
+}
 
 /* Rows grouped by expert: entries (row, where its output goes), tiles (first entry, entries,
  * expert) of at most `tile` entries; tiles beyond the last are empty. Of the choices only experts

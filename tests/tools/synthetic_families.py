@@ -60,6 +60,18 @@ FAMILIES = {
                        norms_of="whole"),
     "qwen3_next": dict(arch="qwen3next", of="Qwen3-Next 80B-A3B", layers=48, hidden=2048, heads=16, kv=2, dim=256, experts=512, used=10, width=512, vocab=151936,
                        shared=512, own_shared=True, shared_gate=True, norms_of="head", rotary=64, net=(16, 32, 128), post_norm=True),
+    "smallthinker": dict(arch="smallthinker", of="SmallThinker 21B-A3B", layers=52, hidden=2560, heads=28, kv=4, experts=64, used=6, width=768, vocab=151936, sigmoid=True,
+                         unbiased=True, window=(4096, 4), full_first=True, patternless=True),
+    "maple": dict(arch="maple", of="Maple 20B", layers=24, hidden=2048, heads=32, kv=4, experts=128, used=8, width=1024, vocab=151936, norms_of="head", rotary=64,
+                  window=(512, 4), clamp=7.0),
+    "llama4": dict(arch="llama4", of="Llama 4 Scout", layers=48, hidden=5120, heads=40, kv=8, experts=16, used=1, width=8192, vocab=202048, shared=8192, own_shared=True,
+                   unbiased=True, window=(8192, 4), patternless=True, every=1),
+    "jamba": dict(arch="jamba", of="Jamba Mini 1.7", layers=32, hidden=4096, heads=32, kv=8, experts=16, used=2, width=14336, vocab=65536, mamba1=(8192, 16, 256),
+                  attends=(4, 8), odd=True),
+    "step3p5": dict(arch="step35", of="Step 3.5 Flash", layers=45, hidden=4096, heads=64, heads_swa=96, kv=8, experts=288, used=8, width=1280, vocab=128896, lead=1,
+                    dense=11264, shared=1280, own_shared=True, sigmoid=True, scale=3.0, norms_of="head", gate="heads", window=(512, 4), full_first=True),
+    "mimo_v2_flash": dict(arch="mimo2", of="MiMo V2 Flash", layers=48, hidden=4096, heads=64, kv=4, kv_swa=8, dim=192, values=128, experts=256, used=8, width=2048,
+                          vocab=152576, lead=1, dense=16384, sigmoid=True, rotary=64, window=(128, 6), full_first=True, sinks_swa=True),
     "gemma4": dict(arch="gemma4", of="Gemma 4 26B-A4B", layers=30, hidden=2816, heads=16, experts=128, used=8, width=704, vocab=262144, dense=2112, gemma=True,
                    window=(1024, 6)),
 }
@@ -73,7 +85,7 @@ def shrunk(t):
         t["kv"] = t["heads"]
     count = t.get("count", 1)
     for word, small in (("shared", 256 * count), ("heads_swa", 8), ("rotary", 32), ("latent", (64 if t.get("latent", (0,))[0] else 0, 64, 32, 32, 32)),
-                        ("delta", 32), ("mamba", (512, 32, 8, t.get("mamba", (0,) * 4)[3] and min(2, t["mamba"][3]))), ("net", (2, 4, 32)),
+                        ("mamba1", (512, 16, 32)), ("values", 32), ("kv_swa", 4), ("delta", 32), ("mamba", (512, 32, 8, t.get("mamba", (0,) * 4)[3] and min(2, t["mamba"][3]))), ("net", (2, 4, 32)),
                         ("groups", (4, 2)), ("attends", (1, 3))):
         if word in t:
             t[word] = small
@@ -92,8 +104,10 @@ def counts(s, t):
         s.set(expert_weights_scale=float(t["scale"]))
     if "lead" in t or t["arch"] in ("bailingmoe", "glm4moe"):
         s.set(leading_dense_block_count=t.get("lead", 0))
-    if t.get("correction"):
+    if t.get("correction") or "every" in t:
         s.set(interleave_moe_layer_step=1)
+    if "clamp" in t:
+        s.set(swiglu_clamp_exp=[t["clamp"]] * s.layers)
     if "groups" in t:
         s.set(expert_group_count=t["groups"][0], expert_group_used_count=t["groups"][1])
 
@@ -106,7 +120,9 @@ def heads_of(s, t):
     if "window" in t:
         width, every = t["window"]
         full = [(l % every == 0) if t.get("full_first") else (l % every == every - 1) for l in range(n)]
-        s.set(attention__sliding_window=width, attention__sliding_window_pattern=[not x for x in full])
+        s.set(attention__sliding_window=width)
+        if not t.get("patternless"):
+            s.set(attention__sliding_window_pattern=[not x for x in full])
     if "heads_swa" in t:
         out = [(heads if full[l] else t["heads_swa"], kv, dim) for l in range(n)]
         s.set(attention__head_count=[h for h, _, _ in out], rope__freq_base_swa=10000.0, rope__dimension_count_swa=dim)
@@ -126,7 +142,7 @@ def heads_of(s, t):
         if q:
             s.set(attention__q_lora_rank=q)
     else:
-        s.set(attention__key_length=dim, attention__value_length=dim, rope__dimension_count=t.get("rotary", dim), rope__freq_base=10000.0)
+        s.set(attention__key_length=dim, attention__value_length=t.get("values", dim), rope__dimension_count=t.get("rotary", dim), rope__freq_base=10000.0)
     attends = [True] * n
     if "delta" in t:
         attends = [l % 4 == 3 for l in range(n)]
@@ -138,7 +154,10 @@ def heads_of(s, t):
     if "single" in t:
         attends = [t["single"][l % len(t["single"])] == "*" for l in range(n)]
         s.set(feed_forward_length=[t["width"] if t["single"][l % len(t["single"])] == "E" else 0 for l in range(n)])
-    if all(attends):
+    if "kv_swa" in t:
+        out = [(h, kv if full[l] else t["kv_swa"], d) for l, (h, _, d) in enumerate(out)]
+        s.set(attention__head_count_kv=[k for _, k, _ in out], rope__freq_base_swa=10000.0, rope__dimension_count_swa=t["rotary"])
+    elif all(attends):
         s.set(attention__head_count_kv=kv)
     else:
         out = [(h, k if attends[l] else 0, d) for l, (h, k, d) in enumerate(out)]
@@ -152,6 +171,9 @@ def heads_of(s, t):
         inner, state, n_heads, n_groups = t["mamba"]
         s.set(ssm__conv_kernel=4, ssm__state_size=state, ssm__group_count=n_groups, ssm__time_step_rank=n_heads, ssm__inner_size=inner,
               rope__scaling__finetuned=False)
+    if "mamba1" in t:
+        inner, state, rank = t["mamba1"]
+        s.set(ssm__conv_kernel=4, ssm__state_size=state, ssm__time_step_rank=rank, ssm__inner_size=inner)
     return out, full
 
 
@@ -207,6 +229,22 @@ def mamba2(s, l, t):
     s.weight(p + "ssm_out", s.hidden, inner, layer=l)
 
 
+def mamba1(s, l, t):
+    p = f"blk.{l}."
+    inner, state, rank = t["mamba1"]
+    s.weight(p + "ssm_in", 2 * inner, s.hidden, layer=l)
+    s.floats(p + "ssm_conv1d.weight", (4, inner), 0.0, 0.5)
+    s.floats(p + "ssm_conv1d.bias", inner)
+    s.weight(p + "ssm_x", rank + 2 * state, inner, layer=l)
+    for n, width in (("dt", rank), ("b", state), ("c", state)):
+        s.norm(p + f"ssm_{n}_norm", width)
+    s.weight(p + "ssm_dt", inner, rank, layer=l)
+    s.floats(p + "ssm_dt.bias", inner, 0.0, 0.5)
+    s.floats(p + "ssm_a", (state, inner), -1.0, 0.5)
+    s.floats(p + "ssm_d", inner, 0.0, 0.5)
+    s.weight(p + "ssm_out", s.hidden, inner, layer=l)
+
+
 def delta_net(s, l, t):
     """Qwen3-Next's, with beta and alpha in one matrix."""
     keys, values, dim = t["net"]
@@ -225,26 +263,27 @@ def attention(s, l, t, heads, kv, dim, full):
     if t.get("fused"):
         s.weight(p + "attn_qkv", (heads + 2 * kv) * dim, s.hidden, layer=l)
     else:
-        rows = [("attn_q", heads * dim * (2 if "net" in t else 1)), ("attn_k", kv * dim), ("attn_v", kv * dim)]
+        values = t.get("values", dim)
+        rows = [("attn_q", heads * dim * (2 if "net" in t else 1)), ("attn_k", kv * dim), ("attn_v", kv * values)]
         for n, n_rows in rows[:2] if t.get("gemma") and full else rows:
             s.weight(p + n, n_rows, s.hidden, layer=l)
             if t.get("bias"):
                 s.floats(p + n + ".bias", n_rows)
-    s.weight(p + "attn_output", s.hidden, heads * dim, layer=l)
+    s.weight(p + "attn_output", s.hidden, heads * t.get("values", dim), layer=l)
     if "gate" in t:
         s.weight(p + "attn_gate", heads if t["gate"] == "heads" else heads * dim, s.hidden, layer=l)
     if "norms_of" in t or t.get("gemma"):
         whole = t.get("norms_of") == "whole"
         s.norm(p + "attn_q_norm", heads * dim if whole else dim)
         s.norm(p + "attn_k_norm", kv * dim if whole else dim)
-    if t.get("sinks"):
+    if t.get("sinks") or (t.get("sinks_swa") and not full):
         s.floats(p + "attn_sinks.weight", heads)
 
 
 def experts(s, l, t):
     p, width, n = f"blk.{l}.", t["width"], t["experts"]
     s.weight(p + "ffn_gate_inp", n, s.hidden, fmt="F32")
-    if (t.get("sigmoid") and not t.get("parallel")) or t.get("correction"):
+    if (t.get("sigmoid") and not t.get("parallel") and not t.get("unbiased")) or t.get("correction"):
         s.floats(p + ("exp_probs_b" if t["arch"] == "hy_v3" else "exp_probs_b.bias"), n)
     if t.get("gate_up") or t.get("gemma"):
         s.weight(p + "ffn_gate_up_exps", 2 * width, s.hidden, n, layer=l)
@@ -309,6 +348,8 @@ def build(Shape, name, a):
                 s.norm(p + "post_ffw_norm", s.hidden)
         if one == "M" or (not one and not kv and "mamba" in t):
             mamba2(s, l, t)
+        elif not kv and "mamba1" in t:
+            mamba1(s, l, t)
         elif not one and not kv and "delta" in t:
             delta_attention(s, l, t, h)
         elif not one and not kv and "net" in t:
@@ -319,8 +360,8 @@ def build(Shape, name, a):
             attention(s, l, t, h, kv, dim, full[l])
         if one in ("M", "*"):
             continue
-        if l < t.get("lead", 0):
-            s.feed_forward(l, t["dense"])
+        if l < t.get("lead", 0) or (t.get("odd") and l % 2 == 0):
+            s.feed_forward(l, t.get("dense", t["width"]))
         else:
             experts(s, l, t)
     return s

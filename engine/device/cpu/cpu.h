@@ -636,6 +636,8 @@ void experts_one_row(struct cpu_device *d, int tid, int layer, const float *seen
                      const float *before, float *x, int *experts, float *weights);
 void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, const float *seen,
                        const float *before, float *x, int *experts, float *weights);
+/* rows of a job of layers whose experts of this layer are computed */
+int experts_wanted(const struct cpu_device *d, const struct layers_job *j, int layer);
 /* multiplications of so many entries of a layer's experts, of which a token has shape_used */
 double experts_work(const struct cpu_device *d, int layer, int entries);
 

@@ -2,7 +2,6 @@
 #include "engine/model/families/families.h"
 
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -12,11 +11,11 @@ static const struct family *const families[] = {
 #undef FAMILY
     NULL};
 
-static int spelled(const struct meta_value *v, const char *const *names)
+static int spelled(const struct meta_value *v, const char *const *names, int most)
 {
     if (v->type != META_STRING)
         return 0;
-    for (int i = 0; i < FAMILY_NAMES && names[i]; i++)
+    for (int i = 0; i < most && names[i]; i++)
         if (strlen(names[i]) == v->len && strncasecmp(names[i], v->s, v->len) == 0)
             return 1;
     return 0;
@@ -72,6 +71,39 @@ static const char *nearest(const struct meta_value *v, bool gguf)
     return best;
 }
 
+/* Architectures that are known by name and not opened: what of them is not computed, and the family
+ * that comes nearest. */
+static const struct {
+    const char *names[5], *lacks, *nearest;
+} beyond[] = {
+    {{"qwen4exp", "qwen4_exp", "qwen4_exp_text", "Qwen4ExpForConditionalGeneration",
+      "Qwen4ExpForCausalLM"},
+     "hyper-connections, embeddings of n-grams and attention to chosen blocks of keys",
+     "qwen3_5_moe"},
+    {{"deepseek4", "deepseek_v4", "DeepseekV4ForCausalLM"},
+     "hyper-connections, attention to compressed keys and routing by token ids",
+     "deepseek_v3"},
+};
+
+#define BEYOND_NAMES ((int)(sizeof beyond[0].names / sizeof *beyond[0].names))
+
+static int refuse(const struct weight_file *f, const struct meta_value *v, bool gguf,
+                  struct error *e)
+{
+    int shown = (int)(v->len < SPELLED_MOST ? v->len : SPELLED_MOST);
+
+    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++)
+        if (spelled(v, beyond[i].names, BEYOND_NAMES))
+            return error_set(e, ERR_MODEL,
+                             "%s: the architecture %.*s is not opened: %s are not computed here; "
+                             "the nearest that is: %s; --analyze describes it all the same",
+                             weight_file_path(f), shown, v->s, beyond[i].lacks, beyond[i].nearest);
+    return error_set(e, ERR_MODEL,
+                     "%s: the architecture %.*s is not known; the nearest name that is: %s "
+                     "(man 7 moetop-models has all)",
+                     weight_file_path(f), shown, v->s, nearest(v, gguf));
+}
+
 /* The family of the text of a model that sees, where that is said apart and has a name of its own
  * (Mistral Small 4 is a Mistral3ForConditionalGeneration whose text is mistral4); else `whole`. */
 static const struct family *of_text(const struct weight_file *f, const struct family *whole)
@@ -79,7 +111,7 @@ static const struct family *of_text(const struct weight_file *f, const struct fa
     struct meta_value v = weight_file_meta(f, "text_config.model_type");
 
     for (const struct family *const *at = families; *at; at++)
-        if ((*at)->nested && spelled(&v, (*at)->json))
+        if ((*at)->nested && spelled(&v, (*at)->json, FAMILY_NAMES))
             return *at;
     return whole;
 }
@@ -89,7 +121,6 @@ int family_of(const struct family **out, const struct weight_file *f, struct err
     int gguf = weight_file_format(f) == WEIGHT_GGUF;
     struct meta_value v[2] = {
         weight_file_meta(f, gguf ? "general.architecture" : "architectures.0"), {0}};
-    char known[1200] = "";
 
     if (!gguf) {
         v[1] = weight_file_meta(f, "model_type");
@@ -106,21 +137,18 @@ int family_of(const struct family **out, const struct weight_file *f, struct err
     for (const struct family *const *at = families; *at; at++) {
         const struct family *family = *at;
 
-        if (spelled(&v[0], gguf ? family->gguf : family->json) || spelled(&v[1], family->json)) {
+        if (spelled(&v[0], gguf ? family->gguf : family->json, FAMILY_NAMES) ||
+            spelled(&v[1], family->json, FAMILY_NAMES)) {
             *out = gguf ? family : of_text(f, family);
             return 0;
         }
-        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", *known ? ", " : "",
-                 family->name);
     }
     if (v[0].type != META_STRING)
         v[0] = v[1];
     if (v[0].type != META_STRING)
-        return error_set(e, ERR_MODEL, "%s: its metadata does not name an architecture (known: %s)",
-                         weight_file_path(f), known);
-    return error_set(e, ERR_MODEL,
-                     "%s: the architecture %.*s is not known; the nearest name that is: %s "
-                     "(known: %s)",
-                     weight_file_path(f), (int)(v[0].len < SPELLED_MOST ? v[0].len : SPELLED_MOST),
-                     v[0].s, nearest(&v[0], gguf), known);
+        return error_set(e, ERR_MODEL,
+                         "%s: its metadata does not name an architecture (man 7 moetop-models has "
+                         "those that are known)",
+                         weight_file_path(f));
+    return refuse(f, &v[0], gguf, e);
 }

@@ -1,12 +1,15 @@
 /* The steps of a layer that a pass is made of: forward.c has them and takes one after the other,
- * microbatch.c takes those of several groups of rows in turn. Inside engine/run/pass.
- * Thread: the engine's. */
+ * microbatch.c takes those of several groups of rows in turn, apart.c leaves whole layers to a
+ * device. Inside engine/run/pass. Thread: the engine's. */
 #ifndef ENGINE_RUN_BLOCKS_H
 #define ENGINE_RUN_BLOCKS_H
 
 #include "engine/base/error.h"
 #include "engine/run/pass/pass.h"
 
+/* What forward_rows begins with: sets the spans of the pass and embeds their tokens. */
+int blocks_begin(struct forward *f, const struct span *spans, const int *const *ids,
+                 const float *const *states, int n, struct error *e);
 /* Most normed rows per token for any layer's experts. */
 int blocks_normed_rows(const struct hparams *hp);
 /* See forward.next: layers whose rows of this pass are all there. None of the devices concerned has

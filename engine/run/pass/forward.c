@@ -60,6 +60,7 @@
     X(edits, z.rows)                             \
     X(resume_at, z.rows)                         \
     X(hands_over, z.rows)                        \
+    X(wanted, z.rows)                            \
     MICROBATCHES(X)
 /* of the groups of rows that a prompt's pass is split into: a span may be cut at both ends */
 #define MICROBATCHES(X)                                                 \
@@ -595,6 +596,12 @@ static int run_attention(struct forward *f, int layer, bool on_cpu, struct error
     }
 }
 
+/* Whether the row's experts in this layer change anything that is read. */
+static bool is_wanted(const struct forward *f, int layer, int row)
+{
+    return !f->partly || layer + 1 < f->model->hp.n_layers || f->wanted[row];
+}
+
 /* Counting sort of the (row, slot) pairs by expert, then one group per expert, listed under its
  * device. */
 static void group_rows(struct forward *f, int layer)
@@ -605,7 +612,7 @@ static void group_rows(struct forward *f, int layer)
     memset(f->first_entry, 0, (size_t)(n + 1) * sizeof *f->first_entry);
     memset(f->n_groups, 0, sizeof f->n_groups);
     for (int i = 0; i < f->rows * used; i++)
-        if (chosen[i] >= 0)
+        if (chosen[i] >= 0 && is_wanted(f, layer, i / used))
             f->first_entry[chosen[i] + 1]++;
     for (int x = 0; x < n; x++) {
         int count = f->first_entry[x + 1], d = plan_expert(f->plan, layer, x);
@@ -620,7 +627,7 @@ static void group_rows(struct forward *f, int layer)
     for (int i = 0; i < f->rows * used; i++) {
         int at;
 
-        if (chosen[i] < 0)
+        if (chosen[i] < 0 || !is_wanted(f, layer, i / used))
             continue;
         at = f->first_entry[chosen[i]]++;
         f->row[at] = i / used;
@@ -1102,6 +1109,8 @@ static int run_fused(struct forward *f, int first, int last, bool audit, struct 
     struct layers_job j = blocks_layers_job(f, first, last);
     uint64_t start;
 
+    j.wanted = d || !f->partly ? NULL : f->wanted; /* audits compare all of a device's */
+
     /* the device for the next attention was lost */
     if (f->deferred.n) {
         if ((rc = run_deferred(f, e)) < 0)
@@ -1180,8 +1189,7 @@ static int take_inputs(struct forward *f, const int *const *ids, struct error *e
     return rc < 0 || !n ? rc : finish(cpu, cpu->ops->inputs(cpu->device, &j, e), e);
 }
 
-/* Sets the spans of this pass and embeds their tokens. */
-static int begin(struct forward *f, const struct span *spans, const int *const *ids,
+int blocks_begin(struct forward *f, const struct span *spans, const int *const *ids,
                  const float *const *states, int n, struct error *e)
 {
     size_t hidden = (size_t)f->model->hp.hidden;
@@ -1242,7 +1250,7 @@ int forward_rows(struct forward *f, const struct span *spans, const int *const *
     assert(f->plan && n > 0);
     expert_cache_pass(f->model->cache);
     mem_guard_arm("forward");
-    rc = begin(f, spans, ids, states, n, e);
+    rc = blocks_begin(f, spans, ids, states, n, e);
     rows = f->rows;
     if (rc == 0 && (split = microbatch_count(f)) > 1) {
         layer = hp->n_layers;

@@ -86,6 +86,10 @@ struct forward {
     /* likewise, of their routing; layers that they touch are not fused */
     const struct expert_edits **edits;
     bool edited;
+    /* (max_rows): whether somebody reads a row's x behind the last layer, whose experts the CPU
+     * leaves out otherwise (never its routing); x is undefined then. partly: some are not wanted;
+     * else all are. Set before forward_rows. */
+    bool *wanted, partly;
     /* added to x behind its layers, with which fused ones end; NULL: none; the engine's */
     const struct control_vectors *control;
     int *experts; /* (n_layers, rows, used) */

@@ -931,12 +931,12 @@ static void layers_region(void *ctx, int tid, int n)
     }
 }
 
-static double layer_work(const struct cpu_device *d, int layer, int rows)
+static double layer_work(const struct cpu_device *d, const struct layers_job *j, int layer)
 {
     const struct layer_shape *s = shape_of(d, layer);
 
-    return (s->mixer.kind == MIXER_NONE ? 0.0 : mixer_of(d, layer)->work(d, layer, rows)) +
-           experts_work(d, layer, rows * shape_used(s));
+    return (s->mixer.kind == MIXER_NONE ? 0.0 : mixer_of(d, layer)->work(d, layer, j->rows)) +
+           experts_work(d, layer, experts_wanted(d, j, layer) * shape_used(s));
 }
 
 static void choose_nobody(const struct layers_job *j, int layer, int n)
@@ -957,7 +957,7 @@ static int cpu_layers(struct device *device, const struct layers_job *j, struct 
     if (code < 0 || (code = fixed_begin(d, j->first, j->last, e)) < 0)
         return code;
     for (int l = j->first; l < j->last; l++) {
-        work += layer_work(d, l, j->rows);
+        work += layer_work(d, j, l);
         if (shape_of(d, l)->ffn.kind == FFN_NONE)
             choose_nobody(j, l, j->rows * d->model->hp.n_experts_used);
     }

@@ -588,8 +588,23 @@ void experts_sparse(struct cpu_device *d, int tid, int layer, int rows, float *x
     phase_end(d, tid);
 }
 
-/* Groups entries by expert, experts ascending, rows ascending within one: the layer's experts
- * job. */
+/* Whether somebody reads what comes behind a layer. */
+static bool is_wanted(const struct cpu_device *d, const struct layers_job *j, int layer, int row)
+{
+    return !j->wanted || layer + 1 < d->model->hp.n_layers || j->wanted[row];
+}
+
+int experts_wanted(const struct cpu_device *d, const struct layers_job *j, int layer)
+{
+    int n = 0;
+
+    for (int r = 0; r < j->rows; r++)
+        n += is_wanted(d, j, layer, r);
+    return n;
+}
+
+/* Groups entries of wanted rows by expert, experts ascending, rows ascending within one: the
+ * layer's experts job. */
 static void group_entries(struct cpu_device *d, int layer, int rows, const int *experts,
                           const float *weights)
 {
@@ -599,7 +614,7 @@ static void group_entries(struct cpu_device *d, int layer, int rows, const int *
         int first = n;
 
         for (int i = 0; i < rows * used; i++)
-            if (experts[i] == e) {
+            if (experts[i] == e && is_wanted(d, d->layers_job, layer, i / used)) {
                 d->entry_row[n] = i / used;
                 d->entry_slot[n++] = i % used;
             }
@@ -638,6 +653,7 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, const
     int hidden = d->model->hp.hidden, stride = d->model->hp.n_experts_used,
         used = shape_used(shape), apart = shape_normed_rows(shape) > 1;
     bool panels = only_panels(d, layer);
+    int wanted = experts_wanted(d, d->layers_job, layer);
 
     assert(layer >= 0 && layer < d->model->hp.n_layers);
     assert(rows > 1 && rows <= d->max_rows);
@@ -657,17 +673,20 @@ void experts_many_rows(struct cpu_device *d, int tid, int layer, int rows, const
             d->k->quantise(second, hidden, (struct act_block *)(void *)place2, 1);
     }
     phase_end(d, tid);
+    if (!wanted)
+        return;
     phase_open(d, tid, 1);
     while (phase_take(d, tid, 1) < 1)
         group_entries(d, layer, rows, experts, weights);
     phase_end(d, tid);
-    experts_phases(d, tid, layer, &d->grouped, rows * used,
+    experts_phases(d, tid, layer, &d->grouped, wanted * used,
                    panels ? (const struct act_block *)(const void *)d->normed : NULL);
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 4)) < rows;)
         for (int i = t; i < min_int(t + 4, rows); i++)
-            combine_row(d, tid, layer, d->out + (size_t)i * (size_t)hidden,
-                        (ptrdiff_t)rows * hidden, weights + i * stride,
-                        x + (size_t)i * (size_t)hidden);
+            if (is_wanted(d, d->layers_job, layer, i))
+                combine_row(d, tid, layer, d->out + (size_t)i * (size_t)hidden,
+                            (ptrdiff_t)rows * hidden, weights + i * stride,
+                            x + (size_t)i * (size_t)hidden);
     phase_end(d, tid);
 }

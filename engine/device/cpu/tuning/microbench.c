@@ -28,7 +28,7 @@ static size_t buffer_bytes(void)
 struct pass {
     struct pool *pool;
     char *buffer;
-    size_t slice; /* bytes of each thread */
+    size_t slice;         /* bytes of each thread */
     double (*peak)(void); /* operations done */
     double best, ops[POOL_MAX];
     uint64_t sink[POOL_MAX];
@@ -63,9 +63,8 @@ static void read_slice(void *ctx, int tid, int n)
 double cpu_read_bandwidth(int n_threads)
 {
     size_t bytes = buffer_bytes();
-    struct pass p = {.best = 1e30,
-                     .buffer = mem_pages(bytes),
-                     .slice = bytes / (size_t)n_threads / 4096 * 4096};
+    struct pass p = {
+        .best = 1e30, .buffer = mem_pages(bytes), .slice = bytes / (size_t)n_threads / 4096 * 4096};
 
     if (!p.buffer || pool_new(&p.pool, n_threads, true, NULL) < 0) {
         mem_pages_free(p.buffer, bytes);
@@ -266,7 +265,7 @@ static void bench_small(struct microbench_result *r, struct small *s, const char
 
 /* Everything besides the matrices, with cached data as during a token; the attention of one head
  * over 1024 tokens. */
-static int bench_others(struct microbench_result *out, int max, int hidden, int ffn)
+static int bench_others(struct microbench_result *out, int hidden, int ffn)
 {
     size_t n = (size_t)(NUM_LANES * hidden > CONTEXT * HEAD ? NUM_LANES * hidden : CONTEXT * HEAD);
     struct small s = {.k = kernels_active(),
@@ -296,8 +295,7 @@ static int bench_others(struct microbench_result *out, int max, int hidden, int 
 
     for (size_t i = 0; s.x && s.y && s.w && s.h && i < n; i++)
         s.x[i] = s.w[i] = (float)(i % 7) * 0.1f;
-    for (size_t i = 0; s.x && s.y && s.w && s.h && i < sizeof all / sizeof *all && done < max;
-         i++) {
+    for (size_t i = 0; s.x && s.y && s.w && s.h && i < sizeof all / sizeof *all; i++) {
         s.n = all[i].cols;
         if (s.n % NUM_BLOCK == 0)
             bench_small(&out[done++], &s, all[i].name, all[i].run, all[i].rows, all[i].cols,
@@ -477,12 +475,12 @@ static int bench_shape(struct microbench_result *r, enum dtype type, int rows, i
                                     : bench_float(r, type, rows, cols, tokens);
 }
 
-int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn,
-                   struct error *e)
+int cpu_microbench(struct microbench_result *out, int hidden, int expert_ffn, struct error *e)
 {
     const struct {
         int rows, cols, tokens;
     } shapes[] = {
+        /* as MICROBENCH_MOST counts */
         {CACHED_ROWS, hidden, 1}, {8 * hidden, hidden, 1},  {expert_ffn, hidden, 2},
         {expert_ffn, hidden, 3},  {expert_ffn, hidden, 12}, {expert_ffn, hidden, 24},
         {hidden, expert_ffn, 24}, {hidden / 2, hidden, 96},
@@ -495,7 +493,7 @@ int cpu_microbench(struct microbench_result *out, int max, int hidden, int exper
     if (weights)
         memset(weights, 0x11, size);
     for (int type = 0; type < DTYPE_COUNT; type++)
-        for (size_t s = 0; s < sizeof shapes / sizeof *shapes && n < max && rc == 0; s++) {
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes && rc == 0; s++) {
             if (!kernels_active()->dot[type] ||
                 shapes[s].cols % dtype_info((enum dtype)type)->block)
                 continue;
@@ -504,11 +502,11 @@ int cpu_microbench(struct microbench_result *out, int max, int hidden, int exper
             out[n++].integer = true;
         }
     for (size_t t = 0; t < sizeof floats / sizeof *floats; t++)
-        for (size_t s = 0; s < 4 && n < max && rc == 0; s++)
-            rc = bench_shape(&out[n++], floats[t], shapes[s].rows, shapes[s].cols,
-                             shapes[s].tokens, weights, size);
+        for (size_t s = 0; s < 4 && rc == 0; s++)
+            rc = bench_shape(&out[n++], floats[t], shapes[s].rows, shapes[s].cols, shapes[s].tokens,
+                             weights, size);
     mem_pages_free(weights, size);
-    if (rc == 0 && (rc = bench_others(out + n, max - n, hidden, expert_ffn)) >= 0)
+    if (rc == 0 && (rc = bench_others(out + n, hidden, expert_ffn)) >= 0)
         n += rc;
     return rc < 0 ? error_set(e, ERR_MEMORY, "no memory for measuring the kernels") : n;
 }

@@ -27,12 +27,14 @@ struct microbench_result {
     double bytes, ops; /* of one run: weights or cache read, multiply-adds times two */
 };
 
+/* Results of cpu_microbench, at most: every type on each shape, and what is no matrix. */
+#define MICROBENCH_MOST (DTYPE_COUNT * 8 + 64)
+
 /* Measures every kernel of the active set on the shapes of a model with this hidden size and expert
  * width, one thread. One token: as in decoding, from a matrix that fits the second-level cache and
- * from memory (uncached, see cpu_read_bandwidth). Fills at most max results and returns how many,
+ * from memory (uncached, see cpu_read_bandwidth). Fills out[MICROBENCH_MOST] and returns how many,
  * or a negative code. */
-int cpu_microbench(struct microbench_result *out, int max, int hidden, int expert_ffn,
-                   struct error *e);
+int cpu_microbench(struct microbench_result *out, int hidden, int expert_ffn, struct error *e);
 
 /* Bytes a second at which n_threads together multiply weights of this type, rows of cols, with one
  * token by each read pattern: the best of some passes over more than the caches hold. ERR_MEMORY; 0

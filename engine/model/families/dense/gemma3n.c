@@ -179,6 +179,7 @@ static void layers(struct hparams *hp, struct describer *d)
 const struct family family_gemma3n = {
     .name = "gemma3n",
     .gguf = {"gemma3n"},
+    .exported = true,
     .json = {"Gemma3nForConditionalGeneration", "Gemma3nForCausalLM", "gemma3n", "gemma3n_text"},
     .nested = "model.language_model.",
     .shape = {.mixer = {.qk_norm = QK_NORM_HEAD, .scale = 1.0f, .value_norm = true},

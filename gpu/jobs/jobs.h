@@ -1,0 +1,56 @@
+/* What the files of this folder share: the jobs of the device contract as sequences of kernels.
+ * Engine thread; nothing here allocates or waits, unless noted. What others call is in
+ * gpu/internal.h. */
+#ifndef GPU_JOBS_JOBS_H
+#define GPU_JOBS_JOBS_H
+
+#include "gpu/internal.h"
+
+static inline size_t jobs_up(size_t n, size_t step)
+{
+    return (n + step - 1) / step * step;
+}
+
+static inline const struct layer_shape *jobs_shape(const struct device *d, int layer)
+{
+    return hparams_layer(&d->base.config.model->hp, layer);
+}
+
+/* The spans of a job; spans NULL: session 0's, from pos on. */
+struct spans {
+    const struct span *at;
+    int n, rows;
+    struct span one;
+};
+
+struct spans jobs_spans(const struct span *spans, int n, int rows, int pos);
+
+/* What the layers of a job leave between them. */
+struct between {
+    struct expert_sum sum; /* experts' outputs that x still lacks */
+    bool normed;           /* h and hq are x, normed as the next layer begins */
+};
+
+/* attention.c */
+/* flags of the kernels that norm */
+int jobs_norm_flags(const struct norms_shape *s, const struct norm_rows *n);
+int jobs_norm_rows(struct device *d, const struct norms_shape *s, struct norm_rows n,
+                   struct error *e);
+/* y = y + x * scale */
+int jobs_add_rows(struct device *d, cl_mem y, cl_mem x, float scale, int rows, struct error *e);
+/* The attention block from x to y (add: y is the residual stream itself; of layers with nothing
+ * normed behind it). */
+int jobs_attention_block(struct device *d, struct block *b, int layer, const struct spans *s,
+                         const struct between *from, cl_mem y, bool add, struct error *e);
+/* A block that is there; NULL: e says which is not. */
+struct block *jobs_resident(struct device *d, enum block_kind kind, int layer, int expert,
+                            struct error *e);
+
+/* experts.c: experts of a job's groups, from h (and hq) on the device to out; compact: its row n
+ * has entry n. */
+int jobs_run_groups(struct device *d, const struct experts_job *j, bool compact, struct error *e);
+
+/* routing.c: the choices of a dense layer's rows, as jobs_route leaves a routed one's. */
+int jobs_choose_dense(struct device *d, int layer, int rows, int base, struct error *e);
+
+#endif

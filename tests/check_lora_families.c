@@ -1,0 +1,225 @@
+/* An adapter of every linear module that a family's file has, by its name there: it is computed as
+ * the same change merged into the weights is. */
+#include "engine/adapter/adapter.h"
+#include "engine/base/json.h"
+#include "engine/convert/merge_folder.h"
+#include "engine/file/weights.h"
+#include "engine/run/engine.h"
+#include "tests/golden.h"
+#include "tests/support.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define RANK 2
+#define SCALE "4" /* lora_alpha: twice the rank */
+#define PROMPT 24
+
+static char folders[128][64];
+static int n_folders;
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+/* Not linear modules (gpt2: check_lora.c), or of types into which nothing is merged. */
+static bool is_left_out(const char *folder)
+{
+    static const char *const names[] = {"gpt2", "gpt_oss-mxfp4", "qwen3_moe-gptq-g32-act"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(folder, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Folders of tests/golden/families. */
+static void find_folders(void)
+{
+    char path[PATH_MAX];
+    struct dirent *entry;
+    DIR *d;
+
+    snprintf(path, sizeof path, "%s/tests/golden/families", support_root());
+    d = opendir(path);
+    while (d && (entry = readdir(d)) && n_folders < 128)
+        if (entry->d_name[0] != '.' && strlen(entry->d_name) < sizeof folders[0] &&
+            !is_left_out(entry->d_name))
+            snprintf(folders[n_folders++], sizeof folders[0], "%s", entry->d_name);
+    if (d)
+        closedir(d);
+    qsort(folders, (size_t)n_folders, sizeof folders[0], by_name);
+}
+
+/* What torch.nn.Linear is not: PEFT does not adapt it, or not without being told by name. */
+static bool is_linear(const struct tensor_view *t, int layers)
+{
+    static const char *const others[] = {"embed",   "wte",  "wpe",    "norm",  "conv",
+                                         "lm_head", "mtp.", "vision", "visual"};
+    size_t n = strlen(t->name);
+    const char *at;
+
+    if (t->n_dims != 2 || n < 8 || strcmp(t->name + n - 7, ".weight") != 0)
+        return false;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strstr(t->name, others[i]))
+            return false;
+    at = strstr(t->name, "layers.");
+    return !at || atoi(at + strlen("layers.")) < layers;
+}
+
+static void write_values(FILE *f, size_t n, unsigned *seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        float x;
+
+        *seed = *seed * 1664525u + 1013904223u;
+        x = ((float)(*seed >> 8) / 16777216.0f - 0.5f) * 0.1f;
+        fwrite(&x, sizeof x, 1, f);
+    }
+}
+
+/* A PEFT folder. Returns how many modules it adapts. */
+static int write_adapter(const char *folder, const struct weight_file *w, int layers)
+{
+    char path[PATH_MAX + 64], name[600], *text;
+    json_t *root = json_object();
+    uint64_t at = 0, length;
+    unsigned seed = 3;
+    int modules = 0;
+    FILE *f;
+
+    mkdir(folder, 0755);
+    for (size_t i = 0; i < weight_file_count(w); i++) {
+        const struct tensor_view *t = weight_file_at(w, i);
+
+        for (int k = 0; k < 2 && is_linear(t, layers); k++) {
+            int64_t rows = k ? t->dims[0] : RANK, cols = k ? RANK : t->dims[1];
+
+            snprintf(name, sizeof name, "base_model.model.%.*s.lora_%c.weight",
+                     (int)(strlen(t->name) - 7), t->name, 'A' + k);
+            json_object_set_new(root, name,
+                                json_pack("{s:s, s:[I,I], s:[I,I]}", "dtype", "F32", "shape",
+                                          (json_int_t)rows, (json_int_t)cols, "data_offsets",
+                                          (json_int_t)at, (json_int_t)(at + 4 * rows * cols)));
+            at += (uint64_t)(4 * rows * cols);
+        }
+        modules += is_linear(t, layers);
+    }
+    text = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    ck_assert((f = fopen(path, "wb")) != NULL);
+    length = strlen(text);
+    fwrite(&length, 1, sizeof length, f);
+    fwrite(text, 1, length, f);
+    write_values(f, at / 4, &seed);
+    fclose(f);
+    free(text);
+    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+    ck_assert((f = fopen(path, "wb")) != NULL);
+    fprintf(f, "{\"peft_type\": \"LORA\", \"r\": %d, \"lora_alpha\": " SCALE "}\n", RANK);
+    fclose(f);
+    return modules;
+}
+
+/* What is named as not computed, and nothing else. */
+static void check_unplaced(const char *names)
+{
+    static const char *const known[] = {"gate.lora_", /* also shared_expert_gate */
+                                        "gate.wg.lora_", "router.",          "kv_b_proj.",
+                                        "altup",         "decoder.project_", "mtp_"};
+    char *copy = strdup(names ? names : ""), *rest = copy, *name;
+
+    while ((name = strtok_r(rest, ", ", &rest))) {
+        bool found = false;
+
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            found |= strstr(name, known[i]) != NULL;
+        ck_assert_msg(found, "not computed: %s", name);
+    }
+    free(copy);
+}
+
+static float *logits_of(const char *model, const struct adapter_request *a, int n, size_t *count,
+                        int *layers)
+{
+    struct engine *g = NULL;
+    struct error e = {0};
+    int ids[PROMPT];
+    float *logits;
+
+    ck_assert_msg(golden_engine_adapted(&g, model, a, n, NULL, 2, -1, true, &e) == 0, "%s: %s",
+                  model, e.text);
+    for (int i = 0; i < PROMPT; i++)
+        ids[i] = (7 * i + 3) % engine_info(g)->model->hp.n_vocab;
+    if (n)
+        check_unplaced(adapters_at(engine_info(g)->adapters, 0)->unplaced);
+    *layers = engine_info(g)->model->hp.n_layers;
+    *count = (size_t)PROMPT * (size_t)engine_info(g)->model->hp.n_vocab;
+    logits = calloc(*count, sizeof *logits);
+    ck_assert_msg(engine_eval(g, ids, PROMPT, logits, true, &e) == 0, "%s", e.text);
+    engine_close(g);
+    return logits;
+}
+
+static double largest(const float *a, const float *b, size_t n)
+{
+    double most = 0;
+
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    return most;
+}
+
+START_TEST(adapted_is_merged)
+{
+    char base[PATH_MAX], adapter[PATH_MAX], merged[PATH_MAX];
+    struct adapter_request a = {adapter, 1.0f};
+    struct weight_file *w = NULL;
+    struct merge_report report;
+    struct error e = {0};
+    float *plain, *with, *in;
+    double moved, off;
+    size_t n;
+    int modules, layers;
+
+    snprintf(base, sizeof base, "%s/tests/golden/families/%s", support_root(), folders[_i]);
+    snprintf(adapter, sizeof adapter, "%s/adapter", support_tmpdir());
+    snprintf(merged, sizeof merged, "%s/merged", support_tmpdir());
+    ck_assert_msg(weight_file_open(&w, base, false, &e) == 0, "%s", e.text);
+    plain = logits_of(base, NULL, 0, &n, &layers);
+    modules = write_adapter(adapter, w, layers);
+    weight_file_close(w);
+    ck_assert_int_gt(modules, 3);
+    ck_assert_msg(merge_folder(base, merged, DTYPE_F32, &a, 1, NULL, NULL, &report, &e) == 0,
+                  "%s: %s", folders[_i], e.text);
+    with = logits_of(base, &a, 1, &n, &layers);
+    in = logits_of(merged, NULL, 0, &n, &layers);
+    moved = largest(plain, in, n);
+    off = largest(with, in, n);
+    printf("%s: %d modules, %d merged, moves logits by %.3g, off by %.3g\n", folders[_i], modules,
+           report.merged, moved, off);
+    ck_assert_msg(off <= golden_tolerance(folders[_i]), "%s: off by %g", folders[_i], off);
+    ck_assert_msg(moved > 100 * off, "%s: moves logits by %g only", folders[_i], moved);
+    free(plain), free(with), free(in);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("lora_families");
+    TCase *t = tcase_create("lora_families");
+
+    find_folders();
+    tcase_set_timeout(t, 240);
+    tcase_add_loop_test(t, adapted_is_merged, 0, n_folders);
+    suite_add_tcase(s, t);
+    return support_run(s);
+}
