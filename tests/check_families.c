@@ -38,7 +38,8 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "jamba",           "gemma3n",        "smallthinker",
                                       "llama4",          "muse_glimmer",   "maple",
                                       "step3p5",         "mimo_v2_flash",  "grovemoe",
-                                      "longcat_flash"};
+                                      "longcat_flash",  "deepseek_v32",
+                                      "glm_moe_dsa"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {

@@ -686,6 +686,8 @@ static const char *const families[] = {
     "mimo_v2_flash",
     "grovemoe",
     "longcat_flash",
+    "deepseek_v32",
+    "glm_moe_dsa",
     "llama",
     "mixtral",
     "nemotron_h",

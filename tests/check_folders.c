@@ -75,6 +75,8 @@ static const char *const folders[] = {"llama",
                                       "mimo_v2_flash",
                                       "grovemoe",
                                       "longcat_flash",
+                                      "deepseek_v32",
+                                      "glm_moe_dsa",
                                       "qwen2_moe-step2",
                                       "qwen3_moe-gptq-g32-act"};
 static const char *const shared[] = {"qwen3_moe-yarn",      "qwen3_moe-awq-g32",

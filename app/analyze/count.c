@@ -425,7 +425,10 @@ double analysis_attention_flops(const struct hparams *hp, int seen)
     for (int l = 0; l < hp->n_layers; l++) {
         const struct mixer_shape *m = &hparams_layer(hp, l)->mixer;
 
-        sum += pair_flops(m) * (m->window && m->window < seen ? m->window : seen);
+        sum += pair_flops(m) * (m->window && m->window < seen ? m->window
+                                : m->index_top                ? shape_seen_keys(m, seen - 1)
+                                                              : seen);
+        sum += 2.0 * m->index_heads * m->index_dim * seen;
     }
     return sum;
 }

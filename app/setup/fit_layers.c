@@ -48,6 +48,11 @@ static void put_attention(struct strbuf *b, const struct mixer_shape *m)
     strbuf_puts(b, m->values_are_keys ? ", values are keys" : "");
     if (m->keys_of)
         strbuf_printf(b, ", keys and values of layer %d", m->keys_of - 1);
+    if (m->index_heads)
+        strbuf_printf(b, ", %d keys chosen by %d heads of %d", m->index_top, m->index_heads,
+                      m->index_dim);
+    else if (m->index_top)
+        strbuf_printf(b, ", %d keys, those of an earlier layer", m->index_top);
     strbuf_puts(b, m->lends ? ", read by later layers" : "");
 }
 

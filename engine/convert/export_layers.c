@@ -319,6 +319,19 @@ static void put_clamps(struct gguf_writer *w, const struct model *m, const struc
         gguf_add_f32(w, hparams_layer(&m->hp, l)->ffn.limit);
 }
 
+/* Which layers choose keys themselves, for families whose files say so. */
+static void put_indexers(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    const char *name = renamed_key(family, "indexer_types");
+    char key[EXPORT_KEY];
+
+    if (!name)
+        return;
+    gguf_put_array(w, export_key(family, name, key), GGUF_BOOL, (size_t)m->hp.n_layers);
+    for (int l = 0; l < m->hp.n_layers; l++)
+        gguf_add_bool(w, mixer_of(m, l)->index_heads > 0);
+}
+
 void export_put_layers(struct gguf_writer *w, const struct model *m, const struct family *family,
                        const struct model *mtp)
 {
@@ -339,6 +352,7 @@ void export_put_layers(struct gguf_writer *w, const struct model *m, const struc
     put_limits(w, m, family, mtp, true);
     put_rotated(w, m, family);
     put_clamps(w, m, family);
+    put_indexers(w, m, family);
     if (m->hp.streams)
         put_streams(w, m, family);
     if (family->gguf_sections)

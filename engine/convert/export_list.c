@@ -169,6 +169,9 @@ enum tensor_role export_role_of(const struct model *m, struct block_id id, enum 
         [MATRIX_KV_A] = TENSOR_KV_A,
         [MATRIX_K_B] = TENSOR_K_B,
         [MATRIX_V_B] = TENSOR_V_B,
+        [MATRIX_INDEX_Q] = TENSOR_INDEX_Q,
+        [MATRIX_INDEX_K] = TENSOR_INDEX_K,
+        [MATRIX_INDEX_WEIGHTS] = TENSOR_INDEX_WEIGHTS,
         [MATRIX_IN] = TENSOR_MIX_IN,
         [MATRIX_Z] = TENSOR_MIX_Z,
         [MATRIX_B] = TENSOR_MIX_B,
@@ -685,6 +688,8 @@ static int add_vectors(struct export *x, int l)
                       unsaid ? NULL : w->q_norm, (int64_t)model_qk_norm_values(m, l, true), 0) ||
            add_vector(x, latent ? TENSOR_KV_A_NORM : TENSOR_K_NORM, l, false,
                       unsaid ? NULL : w->k_norm, (int64_t)model_qk_norm_values(m, l, false), 0) ||
+           add_vector(x, TENSOR_INDEX_NORM, l, false, w->index_norm, s->mixer.index_dim, 0) ||
+           add_vector(x, TENSOR_INDEX_NORM, l, true, w->index_norm_bias, s->mixer.index_dim, 0) ||
            add_vector(x, TENSOR_SINKS, l, false, w->sinks, s->mixer.heads, 0) ||
            add_vector(x, TENSOR_ROUTER, l, false, w->router, choices, hidden) ||
            add_vector(x, TENSOR_ROUTER, l, true, w->score_bias, choices, 0) ||

@@ -28,6 +28,9 @@ static const char *other_mixer(const struct mixer_shape *a, const struct mixer_s
                    a->state != b->state || !near(a->decay_bound, b->decay_bound) ||
                    a->a_rank != b->a_rank || a->z_rank != b->z_rank
                ? "recurrence"
+           : a->index_heads != b->index_heads || a->index_dim != b->index_dim ||
+                   a->index_top != b->index_top || a->index_rope != b->index_rope
+               ? "choice of keys"
            : (a->kind == MIXER_ATTENTION || a->kind == MIXER_MLA) && !near(scale_of(a), scale_of(b))
                ? "scale of scores"
            : !near(a->scale_growth, b->scale_growth) ||

@@ -111,9 +111,11 @@ struct span {
  * Drafted rows read the state without writing it: it stays at the position before them, their
  * updates are kept, and the session's next job may start after any of them (device_ops.drafts; at
  * most device_config.drafts rows). trial: for timing only; recurrent state is neither read nor
- * changed, KV rows from pos on are overwritten. A layer without a mixer gets no job. strengths: per
- * row, LORA_ADAPTERS factors by adapter for the LoRA matrices (engine/layout/lora.h), NULL: none
- * apply; NULL: for no row. Only the CPU gets blocks with adapters. */
+ * changed, KV rows from pos on are overwritten. A layer without a mixer gets no job. A layer that
+ * shares an earlier one's choice of keys (mixer_shape.index_top without index_heads) gets its job
+ * after that one's, which had the same rows, and no other job of that layer in between. strengths:
+ * per row, LORA_ADAPTERS factors by adapter for the LoRA matrices (engine/layout/lora.h), NULL:
+ * none apply; NULL: for no row. Only the CPU gets blocks with adapters. */
 struct attention_job {
     int layer, rows, pos;
     const float *x;

@@ -110,7 +110,16 @@
  * matrix by rule 2 or 11, of the embedding) * (1/sqrt(hidden)), each layer's part normed (rule 5);
  * the layer's values are (p + row) * sqrt(1/2). Behind the residual of its experts: x = x +
  * norm(out(num_activate(gate(x), values))), both matrices by rule 2 or 11, the norm by rule 5; then
- * the layer's scale. Any thread; pure. */
+ * the layer's scale.
+ *
+ * 16. Latent attention over chosen keys, at most K of them. A key of the indexer: its matrix (rule
+ * 2 or 11) of the normed input, normed (rule 4, eps 1e-6), its first values rotated (rule 6),
+ * rounded to the type of values. A query of its head h: the head's part of its matrix of MLA's
+ * latent query, rotated likewise. w_h: weights' matrix of the normed input, times (1/sqrt(heads *
+ * width)), rounded first. A position's score: acc = acc + w_h * max(dot, 0) over the heads upwards
+ * from +0, product and sum rounded each, dot as rule 13's. A row sees the K keys of the largest
+ * scores; ties go to the lower position; or all, if there are K or fewer. Rule 13 then sums over
+ * those alone, in order of position, in chunks of as many of them. Any thread; pure. */
 #ifndef ENGINE_DEVICE_NUMERICS_H
 #define ENGINE_DEVICE_NUMERICS_H
 

@@ -39,7 +39,8 @@ struct state_size state_size(const struct mixer_shape *m, enum kv_type k, enum k
     switch (m->kind) {
     case MIXER_ATTENTION:
         return m->keys_of ? none : rows(m, m->kv_heads, m->key_dim, shape_value_dim(m), k, v);
-    case MIXER_MLA: return rows(m, 1, m->kv_rank + m->rope_dims, 0, k, v);
+    case MIXER_MLA:
+        return rows(m, 1, m->kv_rank + m->rope_dims, m->index_heads ? m->index_dim : 0, k, v);
     case MIXER_SHORT_CONVOLUTION: return (struct state_size){.fixed_bytes = convolution(m, values)};
     case MIXER_DELTA_NET:
     case MIXER_KIMI_DELTA:
@@ -47,8 +48,8 @@ struct state_size state_size(const struct mixer_shape *m, enum kv_type k, enum k
         return (struct state_size){.fixed_bytes = floats(values * (size_t)m->key_dim) +
                                                   convolution(m, values + 2 * keys)};
     case MIXER_MAMBA1:
-        return (struct state_size){
-            .fixed_bytes = floats(values * (size_t)m->state) + convolution(m, values)};
+        return (struct state_size){.fixed_bytes = floats(values * (size_t)m->state) +
+                                                  convolution(m, values)};
     case MIXER_MAMBA2:
         return (struct state_size){
             .fixed_bytes = floats(values * (size_t)m->state) +
@@ -94,9 +95,15 @@ uint64_t state_read_bytes(const struct hparams *hp, enum kv_type k, enum kv_type
     uint64_t sum = 0;
 
     for (int l = 0; l < hp->n_layers; l++) {
-        struct state_size s = state_size(&hparams_layer(hp, l)->mixer, k, v);
+        const struct mixer_shape *m = &hparams_layer(hp, l)->mixer;
+        struct state_size s = state_size(m, k, v);
         int most = s.ring ? s.ring + n_rows - 1 : seen;
 
+        if (m->index_top && seen > m->index_top) { /* all of the indexer's keys */
+            sum += kv_type_bytes(v, s.value_dim) * (uint64_t)seen;
+            most = m->index_top * n_rows;
+            s.token_bytes -= kv_type_bytes(v, s.value_dim);
+        }
         sum += s.fixed_bytes + s.token_bytes * (uint64_t)(seen < 0 ? 0 : seen < most ? seen : most);
     }
     return sum;

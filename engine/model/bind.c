@@ -447,6 +447,20 @@ static int bind_latent_heads(struct binding *b, struct layer_weights *w, int lay
                    a->heads * a->value_dim, a->kv_rank, e);
 }
 
+/* Queries of the indexer come from the row that MLA's do. */
+static int bind_indexer(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    const struct mixer_shape *a = &hparams_layer(&b->model->hp, layer)->mixer;
+    int hidden = b->model->hp.hidden, heads = a->index_heads, dim = a->index_dim, rc;
+
+    if ((rc = bind_plain(b, &w->index_q, TENSOR_INDEX_Q, layer, heads * dim, a->q_rank, e)) ||
+        (rc = bind_plain(b, &w->index_k, TENSOR_INDEX_K, layer, dim, hidden, e)) ||
+        (rc = bind_plain(b, &w->index_weights, TENSOR_INDEX_WEIGHTS, layer, heads, hidden, e)) ||
+        (rc = bind_vector(b, &w->index_norm, TENSOR_INDEX_NORM, layer, dim, e)))
+        return rc;
+    return bind_bias(b, &w->index_norm_bias, TENSOR_INDEX_NORM, layer, dim, e);
+}
+
 static int bind_latent(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct mixer_shape *a = &hparams_layer(&b->model->hp, layer)->mixer;
@@ -461,7 +475,8 @@ static int bind_latent(struct binding *b, struct layer_weights *w, int layer, st
         (rc = bind_plain(b, &w->kv_a, TENSOR_KV_A, layer, a->kv_rank + a->rope_dims, hidden, e)) ||
         (rc = bind_vector(b, &w->k_norm, TENSOR_KV_A_NORM, layer, a->kv_rank, e)) ||
         (rc = bind_latent_heads(b, w, layer, e)) ||
-        (a->gated && (rc = bind_plain(b, &w->z, TENSOR_MIX_Z, layer, a->heads, hidden, e))))
+        (a->gated && (rc = bind_plain(b, &w->z, TENSOR_MIX_Z, layer, a->heads, hidden, e))) ||
+        (a->index_heads && (rc = bind_indexer(b, w, layer, e))))
         return rc;
     return bind_plain(b, &w->o, TENSOR_O, layer, hidden, a->heads * a->value_dim, e);
 }

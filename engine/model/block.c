@@ -37,11 +37,14 @@ int model_block_matrices(const struct model *m, struct block_id id,
         all[11] = (struct block_matrix){&l->kv_a, MATRIX_KV_A};
         all[12] = (struct block_matrix){&l->k_b, MATRIX_K_B};
         all[13] = (struct block_matrix){&l->v_b, MATRIX_V_B};
-        all[14] = (struct block_matrix){&l->input_gate, MATRIX_INPUT_GATE};
-        all[15] = (struct block_matrix){&l->input_out, MATRIX_INPUT_OUT};
-        all[16] = (struct block_matrix){&l->laurel_in, MATRIX_LAUREL_IN};
-        all[17] = (struct block_matrix){&l->laurel_out, MATRIX_LAUREL_OUT};
-        n = 18;
+        all[14] = (struct block_matrix){&l->index_q, MATRIX_INDEX_Q};
+        all[15] = (struct block_matrix){&l->index_k, MATRIX_INDEX_K};
+        all[16] = (struct block_matrix){&l->index_weights, MATRIX_INDEX_WEIGHTS};
+        all[17] = (struct block_matrix){&l->input_gate, MATRIX_INPUT_GATE};
+        all[18] = (struct block_matrix){&l->input_out, MATRIX_INPUT_OUT};
+        all[19] = (struct block_matrix){&l->laurel_in, MATRIX_LAUREL_IN};
+        all[20] = (struct block_matrix){&l->laurel_out, MATRIX_LAUREL_OUT};
+        n = 21;
         if (id.layer == 0)
             all[n++] = (struct block_matrix){&m->input_project, MATRIX_INPUT_PROJECT};
         for (int i = 0; id.layer == 0 && i + 1 < m->hp.streams; i++)
@@ -73,6 +76,9 @@ const char *matrix_part_name(enum matrix_part part)
                                                     "kv_a",
                                                     "k_b",
                                                     "v_b",
+                                                    "index_q",
+                                                    "index_k",
+                                                    "index_weights",
                                                     "input_gate",
                                                     "input_out",
                                                     "laurel_in",
@@ -166,6 +172,9 @@ struct block_bytes model_block_parts(const struct model *m, struct block_id id)
                        (uint64_t)m->hp.hidden * sizeof(float) +
                    ((l->router_bias ? choices : 0) + (l->score_bias ? choices : 0) +
                     (l->expert_scale ? (uint64_t)s->experts : 0)) *
+                       sizeof(float);
+        if (l->index_norm)
+            b.norms += 2 * (uint64_t)hparams_layer(&m->hp, id.layer)->mixer.index_dim *
                        sizeof(float);
         if (l->sinks)
             b.biases += (uint64_t)hparams_layer(&m->hp, id.layer)->mixer.heads * sizeof(float);

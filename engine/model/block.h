@@ -37,6 +37,9 @@ enum matrix_part {
     MATRIX_KV_A,
     MATRIX_K_B,
     MATRIX_V_B,
+    MATRIX_INDEX_Q, /* of its indexer */
+    MATRIX_INDEX_K,
+    MATRIX_INDEX_WEIGHTS,
     MATRIX_INPUT_GATE,
     MATRIX_INPUT_OUT,
     MATRIX_LAUREL_IN,
@@ -52,7 +55,7 @@ enum matrix_part {
     MATRIX_PARTS
 };
 
-#define BLOCK_MATRICES (20 + 2 * (HPARAMS_STREAMS_MOST - 1)) /* most matrices of a block */
+#define BLOCK_MATRICES (23 + 2 * (HPARAMS_STREAMS_MOST - 1)) /* most matrices of a block */
 
 /* One matrix of a block. Adapters (LoRA) are attached to it by (block, part): matrix.lora. */
 struct block_matrix {

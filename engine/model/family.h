@@ -101,6 +101,11 @@ enum tensor_role {
     TENSOR_KV_B,
     TENSOR_K_B,
     TENSOR_V_B,
+    /* of an indexer, see struct layer_weights */
+    TENSOR_INDEX_Q,
+    TENSOR_INDEX_K,
+    TENSOR_INDEX_WEIGHTS,
+    TENSOR_INDEX_NORM,
     TENSOR_ROUTER_BIAS, /* (experts) or (1, experts): only for the choice */
     TENSOR_DENSE_GATE,  /* of a dense layer: the same */
     TENSOR_DENSE_UP,

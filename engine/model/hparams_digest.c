@@ -6,7 +6,7 @@
 
 #define FIELD(f) digest_add(d, &(f), sizeof(f))
 
-static_assert(sizeof(struct mixer_shape) == 140, "a field of mixer_shape is not hashed");
+static_assert(sizeof(struct mixer_shape) == 156, "a field of mixer_shape is not hashed");
 static_assert(sizeof(struct router_shape) == 36, "a field of router_shape is not hashed");
 static_assert(sizeof(struct ffn_shape) == 88, "a field of ffn_shape is not hashed");
 static_assert(sizeof(struct norms_shape) == 16, "a field of norms_shape is not hashed");
@@ -65,6 +65,12 @@ static void add_mixer(struct digest *d, const struct mixer_shape *s)
     }
     if (s->scale_ahead)
         FIELD(s->scale_ahead);
+    if (s->index_top) {
+        FIELD(s->index_heads);
+        FIELD(s->index_dim);
+        FIELD(s->index_top);
+        FIELD(s->index_rope);
+    }
     if (s->chunked || s->q_norm_unsaid != 0.0f) {
         add_flag(d, s->chunked);
         FIELD(s->q_norm_unsaid);

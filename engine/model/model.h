@@ -66,6 +66,10 @@ struct layer_weights {
      * to values. If gated, z is (heads, hidden); of attention with gates apart (shape_gates,
      * hidden) */
     struct matrix q_a, kv_a, k_b, v_b;
+    /* of an indexer (mixer_shape.index_heads): (index_heads*index_dim, q_rank), (index_dim,
+     * hidden), (index_heads, hidden), and weights and biases (index_dim) of the keys' layer norm */
+    struct matrix index_q, index_k, index_weights;
+    const float *index_norm, *index_norm_bias;
     /* (head_dim) or (heads*head_dim) and (kv_heads*head_dim), see enum qk_norm; MLA: (q_rank) and
      * (kv_rank); NULL: none */
     const float *q_norm, *k_norm;

@@ -72,6 +72,12 @@ struct mixer_shape {
     int q_rank, kv_rank;
     float latent_eps;
     float latent_factor; /* of the normed latent row of keys and values (LongCat); 0: 1 */
+    /* MLA that sees only some keys (DeepSeek Sparse Attention, DeepSeek-V3.2-Exp's report; rule 16
+     * of numerics.h): at most index_top of them, 0: all. A lightning indexer of index_heads heads
+     * of index_dim values chooses them; 0 heads: the choice is that of the last layer before with
+     * an indexer (arXiv:2603.12201). The first rope_dims values of its heads are rotated so. */
+    int index_heads, index_dim, index_top;
+    enum rope_pairing index_rope;
     /* recurrent kinds: taps of the convolution, groups that share B and C (Mamba2), state width */
     int taps, groups, state;
     bool tiled;        /* value head h uses key head h mod kv_heads, not h / (heads / kv_heads) */
@@ -326,6 +332,12 @@ static inline int shape_first_key(const struct mixer_shape *s, int pos)
     return s->chunked                          ? pos - pos % s->window
            : s->window > 0 && pos >= s->window ? pos - s->window + 1
                                                : 0;
+}
+
+/* MLA: keys that a query at this position sees. */
+static inline int shape_seen_keys(const struct mixer_shape *s, int pos)
+{
+    return s->index_top && pos >= s->index_top ? s->index_top : pos + 1;
 }
 
 /* Values of a projected query head: followed by its gate if that is within q's projection. */

@@ -103,6 +103,17 @@ CONFIGS = {
                           mlp_layer_types=["dense", "sparse"], attention_value_scale=0.6, routed_scaling_factor=1.6, norm_topk_prob=True, rms_norm_eps=1e-5,
                           rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.334},
                                            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.334}}),
+    # an indexer that sees most of what there is to choose from: fewer keys than tokens
+    "deepseek_v32": dict({k: v for k, v in TINY.items() if k != "head_dim" and k not in ("num_attention_heads", "vocab_size", "intermediate_size")}, model_type="deepseek_v32", num_attention_heads=2, num_key_value_heads=2, moe_intermediate_size=4,
+                         n_routed_experts=3, num_experts_per_tok=2, n_shared_experts=1, first_k_dense_replace=1, n_group=1, topk_group=1,
+                         vocab_size=40, intermediate_size=16, kv_lora_rank=16, q_lora_rank=8, qk_rope_head_dim=16, qk_nope_head_dim=8, v_head_dim=16, norm_topk_prob=True,
+                         routed_scaling_factor=1.6, rms_norm_eps=1e-6, index_topk=5, index_head_dim=32, index_n_heads=5,
+                         rope_parameters={"rope_type": "default", "rope_theta": 500.0}, num_nextn_predict_layers=1),
+    "glm_moe_dsa": dict({k: v for k, v in TINY.items() if k != "head_dim" and k not in ("num_attention_heads", "vocab_size", "intermediate_size")}, model_type="glm_moe_dsa", num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=2, moe_intermediate_size=4,
+                        n_routed_experts=3, num_experts_per_tok=2, n_shared_experts=1, mlp_layer_types=["dense", "sparse", "sparse"], n_group=1, topk_group=1,
+                        vocab_size=40, intermediate_size=16, kv_lora_rank=16, q_lora_rank=8, qk_rope_head_dim=16, qk_nope_head_dim=8, v_head_dim=16, norm_topk_prob=True,
+                        routed_scaling_factor=1.6, rms_norm_eps=1e-5, index_topk=5, index_head_dim=32, index_n_heads=5,
+                        indexer_types=["full", "shared", "full"], rope_parameters={"rope_type": "default", "rope_theta": 500.0}),
     "mistral4": dict({k: v for k, v in TINY.items() if k != "head_dim"}, model_type="mistral4", num_key_value_heads=4, moe_intermediate_size=8,
                      n_routed_experts=5, num_experts_per_tok=2, n_shared_experts=1, first_k_dense_replace=1, kv_lora_rank=16, q_lora_rank=16,
                      qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=16, norm_topk_prob=True, routed_scaling_factor=1.6, rms_norm_eps=1e-6,
@@ -177,6 +188,8 @@ def add_further(to, config, seed):
     g, hidden, last = torch.Generator().manual_seed(seed + 1000), config["hidden_size"], f"model.layers.{n - 1}."
     shapes = {k.replace(last, f"model.layers.{n}."): tuple(v.shape) for k, v in weights.items() if k.startswith(last)}
     shapes |= {f"model.layers.{n}.{k}.weight": s for k, s in (("enorm", (hidden,)), ("hnorm", (hidden,)), ("eh_proj", (hidden, 2 * hidden)))}
+    if "index_topk" in config:  # DeepSeek's has a last norm
+        shapes[f"model.layers.{n}.shared_head.norm.weight"] = (hidden,)
     for name, shape in shapes.items():
         x = torch.randn(shape, generator=g)
         weights[name] = (0.2 * x + 1 if len(shape) == 1 else x / shape[-1] ** 0.5 * 1.5).bfloat16()
@@ -242,6 +255,31 @@ def typed(numbers, further):
     return {k: (v.float() if v.is_floating_point() else v.int()).contiguous() for k, v in numbers.items() if k in keep}
 
 
+def keys_tie(to, ids):
+    """Whether an indexer's choice is between equal scores: torch takes any of them, the program the lower position."""
+    plain = torch.Tensor.topk
+
+    def turned(self, k, dim=-1, **more):
+        if self.dim() != 3 or self.shape[-1] != self.shape[-2]:
+            return plain(self, k, dim=dim, **more)
+        order = torch.sort(self.flip(-1), dim=-1, descending=True, stable=True)
+        return torch.return_types.topk((order.values[..., :k], self.shape[-1] - 1 - order.indices[..., :k]))
+
+    def lower(self, k, dim=-1, **more):
+        if self.dim() != 3 or self.shape[-1] != self.shape[-2]:
+            return plain(self, k, dim=dim, **more)
+        order = torch.sort(self, dim=-1, descending=True, stable=True)
+        return torch.return_types.topk((order.values[..., :k], order.indices[..., :k]))
+
+    logits = []
+    for by in (plain, turned, lower):
+        torch.Tensor.topk = by
+        with torch.no_grad():
+            logits.append(make_goldens.load(to)(ids[None]).logits[0])
+    torch.Tensor.topk = plain
+    return any(float((x - logits[0]).abs().max()) > 1e-4 for x in logits[1:])
+
+
 def make(name, to, tokens, first, **changes):
     config = copy.deepcopy(dict(CONFIGS[name], **changes))
     for seed in range(first, first + 300):
@@ -265,7 +303,7 @@ def make(name, to, tokens, first, **changes):
         text = config.get("text_config", config)
         ids = torch.randint(5, min(text["vocab_size"], config.get("image_token_id", text["vocab_size"])), (tokens,), generator=torch.Generator().manual_seed(seed))
         out, gap = make_goldens.numbers(model, ids, 12)
-        if gap < 0.01 or len(set(out["greedy"].tolist())) < 4:
+        if gap < 0.01 or len(set(out["greedy"].tolist())) < 4 or ("index_topk" in config and keys_tie(to, torch.cat([ids, out["greedy"].to(ids.dtype)]))):
             continue
         double, _ = make_goldens.numbers(make_goldens.load(to, torch.float64), ids, 12)
         if make_goldens.same_choices(out, double) and all(

@@ -124,11 +124,14 @@ def rotate(x, inv, factor, pairs):
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def attend_masked(q, k, v, scale, window=0, sinks=None):
-    """(T, heads, dims); fewer heads of k and v are shared. window: keys a query sees, itself included; 0: all. sinks: scores without a value."""
+def attend_masked(q, k, v, scale, window=0, sinks=None, seen=None):
+    """(T, heads, dims); fewer heads of k and v are shared. window: keys a query sees, itself included; 0: all. sinks: scores without a value.
+    seen: (T, T), which keys each sees, if not all."""
     k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = np.einsum("ihd,jhd->hij", q, k) * scale
     scores += np.triu(np.full(scores.shape[1:], -np.inf), 1)
+    if seen is not None:
+        scores = np.where(seen, scores, -np.inf)
     if window:
         scores += np.tril(np.full(scores.shape[1:], -np.inf), -window)
     if sinks is not None:
@@ -186,14 +189,30 @@ class Block:
         inv, factor, sharper = frequencies(c, rope)
         # the latent norms of these models have an epsilon of their own
         q = rms(self.mat(x, "self_attn.q_a_proj"), self.w[self.at + "self_attn.q_a_layernorm.weight"], 1e-6)
-        q = self.mat(q, "self_attn.q_b_proj").reshape(t, h, nope + rope)
+        q_latent, q = q, self.mat(q, "self_attn.q_b_proj").reshape(t, h, nope + rope)
         kv = self.mat(x, "self_attn.kv_a_proj_with_mqa")
         latent = rms(kv[:, :rank], self.w[self.at + "self_attn.kv_a_layernorm.weight"], 1e-6)
         both = self.mat(latent, "self_attn.kv_b_proj").reshape(t, h, nope + value)
         turned = np.repeat(rotate(kv[:, None, rank:], inv, factor, True), h, 1)
         q = np.concatenate([q[..., :nope], rotate(q[..., nope:], inv, factor, True)], -1)
         k = np.concatenate([both[..., :nope], turned], -1)
-        return self.mat(attend(q, k, both[..., nope:], sharper * (nope + rope) ** -0.5), "self_attn.o_proj")
+        seen = self.chosen(x, q_latent, inv, factor) if "index_topk" in c else None
+        return self.mat(attend_masked(q, k, both[..., nope:], sharper * (nope + rope) ** -0.5, seen=seen), "self_attn.o_proj")
+
+    def chosen(self, x, q_latent, inv, factor):
+        """Which keys the indexer lets each token see (modeling_deepseek_v32.py, DeepseekV32Indexer); of equal scores the lower position."""
+        c, t, h, dim, at = self.c, len(x), self.c["index_n_heads"], self.c["index_head_dim"], "self_attn.indexer."
+        pairs, rope = c["model_type"] == "glm_moe_dsa", c["qk_rope_head_dim"]
+        q = self.mat(q_latent, at + "wq_b").reshape(t, h, dim)
+        k = self.mat(x, at + "wk")
+        k = (k - k.mean(-1, keepdims=True)) / np.sqrt(k.var(-1, keepdims=True) + 1e-6)
+        k = (k * self.w[self.at + at + "k_norm.weight"] + self.w[self.at + at + "k_norm.bias"])[:, None]
+        q, k = (np.concatenate([rotate(y[..., :rope], inv, factor, pairs), y[..., rope:]], -1) for y in (q, k))
+        dots = np.maximum(np.einsum("ihd,jd->ihj", q, k[:, 0]), 0)
+        scores = np.einsum("ihj,ih->ij", dots, self.mat(x, at + "weights_proj")) + np.triu(np.full((t, t), -np.inf), 1)
+        best, seen = np.argsort(-scores, -1, kind="stable")[:, :c["index_topk"]], np.zeros((t, t), bool)
+        np.put_along_axis(seen, best, True, -1)
+        return seen
 
     def heads(self, x):
         c, t, h, dim = self.c, len(x), self.c["num_attention_heads"], self.c["head_dim"]

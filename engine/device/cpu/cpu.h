@@ -82,8 +82,12 @@ struct thread_scratch {
     struct act_block *panels; /* MLA: CPU_TOKENS_MOST x the widest input of k_b or v_b */
     float *scores;            /* KERNEL_QUERIES x NUM_CHUNK */
     float *queries;           /* KERNEL_QUERIES x key_dim */
-    float *partial;           /* attention chunks of some rows: see mixers/attention.c */
-    float *router;            /* scores of one row, padded to 16 */
+    /* MLA with an indexer: rows of a chunk of what was chosen; one row's scores (KERNEL_QUERIES x
+     * NUM_CHUNK suffice for a chunk of many heads: `scores`) */
+    uint8_t *selected;
+    float *index_scores;
+    float *partial; /* attention chunks of some rows: see mixers/attention.c */
+    float *router;  /* scores of one row, padded to 16 */
     int experts[CPU_USED_MAX];
     float weights[CPU_USED_MAX];
     int phase; /* number of phases of this run so far */
@@ -235,6 +239,11 @@ struct cpu_device {
     float *attended; /* max_rows x heads * value_dim */
     /* MLA: max_rows x (kv_rank + rope_dims), x q_rank, x heads * kv_rank */
     float *latent, *q_latent, *latents;
+    /* of indexers: max_rows x index_dim, x index_heads * index_dim, x index_heads; scores,
+     * CPU_SPLIT_ROWS x positions in whole chunks; what was chosen, max_rows x chosen_most, kept for
+     * later layers of the same rows */
+    float *index_keys, *index_q, *index_weights, *index_scores;
+    int *chosen, chosen_most;
     float *ffn;                             /* max_rows * used x expert_ffn, float experts */
     float *out;                             /* used x max_rows x hidden */
     float *chunk_o, *chunk_max, *chunk_sum; /* CPU_SPLIT_ROWS x heads x chunks (x value_dim) */
@@ -477,6 +486,20 @@ void kv_store_value(const struct cpu_device *d, const struct kv_state *s, int la
 void kv_store_latent(const struct cpu_device *d, const struct kv_state *s, int layer, int pos,
                      const float *x);
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e);
+
+/* mixers/indexer.c: which keys a row sees (rule 16 of numerics.h), in MLA layers with index_top */
+/* Row t's key, as projected to index_keys, is normed, rotated and stored; its heads' weights are
+ * scaled. */
+void indexer_finish_row(struct cpu_device *d, int layer, int t);
+/* Whether any of the rows t0 .. t1-1 sees fewer keys than there are. */
+bool indexer_chooses(const struct cpu_device *d, int layer, int t0, int t1);
+/* A head's queries for those rows, from the latent rows of queries. */
+void indexer_query(struct cpu_device *d, int tid, int layer, int head, const struct input *in,
+                   int t0, int t1);
+/* Phases: scores of all keys, then each row's choice. All keys of the job are stored. */
+void indexer_phases(struct cpu_device *d, int tid, int layer, int rows);
+/* The positions that a row of the job sees, in order, shape_seen_keys of them; NULL: all. */
+const int *indexer_chosen(const struct cpu_device *d, int layer, int t);
 
 /* mixers/fixed.c: state of fixed size (state_size's fixed_bytes) */
 /* Called when a session's state is opened; ERR_MEMORY. */

@@ -127,6 +127,25 @@
     {TENSOR_V_B, false, {"blk.%l.attn_v_b.weight"}, {NULL}}, \
     {TENSOR_O, true, {"blk.%l.attn_output.weight"}, {HF "self_attn.o_proj.weight"}}
 
+/* a lightning indexer; heads: how many its config.json need not say */
+#define KEYS_INDEXER(heads) \
+    {FIELD(common.mixer.index_heads), KEY_INT, {"attention.indexer.head_count"}, \
+     {"index_n_heads"}, heads, 1, 4096}, \
+    {FIELD(common.mixer.index_dim), KEY_INT, {"attention.indexer.key_length"}, \
+     {"index_head_dim"}, 128, 2, 4096}, \
+    {FIELD(common.mixer.index_top), KEY_INT, {"attention.indexer.top_k"}, \
+     {"index_topk"}, 2048, 1, 1 << 27}
+
+#define TENSORS_INDEXER \
+    {TENSOR_INDEX_Q, false, {"blk.%l.indexer.attn_q_b.weight"}, \
+     {HF "self_attn.indexer.wq_b.weight"}}, \
+    {TENSOR_INDEX_K, false, {"blk.%l.indexer.attn_k.weight"}, \
+     {HF "self_attn.indexer.wk.weight"}}, \
+    {TENSOR_INDEX_WEIGHTS, false, {"blk.%l.indexer.proj.weight"}, \
+     {HF "self_attn.indexer.weights_proj.weight"}}, \
+    {TENSOR_INDEX_NORM, true, {"blk.%l.indexer.k_norm.weight"}, \
+     {HF "self_attn.indexer.k_norm.weight"}}
+
 #define TENSORS_ROUTER_BIAS \
     {TENSOR_ROUTER_BIAS, false, {"blk.%l.exp_probs_b.bias", "blk.%l.exp_probs_b"}, \
      {HF "mlp.gate.e_score_correction_bias"}}

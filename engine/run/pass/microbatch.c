@@ -62,6 +62,16 @@ static bool divided(const struct forward *f)
     return false;
 }
 
+/* Whether a layer depends on what an earlier one chose for the same rows, which the device keeps
+ * only until the next job of that one. */
+static bool choice_shared(const struct hparams *hp)
+{
+    for (int l = 0; l < hp->n_layers; l++)
+        if (hparams_layer(hp, l)->mixer.index_top && !hparams_layer(hp, l)->mixer.index_heads)
+            return true;
+    return false;
+}
+
 /* Two groups suffice where layers are divided: one is on each side. Larger groups compute faster;
  * where each side has layers of its own, what the first and the last group wait for counts more. */
 int microbatch_count(struct forward *f)
@@ -70,7 +80,7 @@ int microbatch_count(struct forward *f)
 
     if (n < 2 || f->n_devices < 2 || f->model->cache || f->imposed || f->edited || f->control ||
         f->kept_scores || f->tap || f->least > 0 || float_sums_vary(f) || !shared(f) ||
-        f->model->hp.hidden < f->model->hp.n_layers)
+        f->model->hp.hidden < f->model->hp.n_layers || choice_shared(&f->model->hp))
         return 1;
     for (int i = 0; i < f->n_spans; i++)
         if (f->spans[i].drafted)

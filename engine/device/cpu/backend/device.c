@@ -99,6 +99,8 @@ struct attention_widths {
      * k_b or v_b */
     size_t split, latent, q_latent, latents, absorbed;
     size_t ones; /* a head's values, if they are normed without weights */
+    /* of indexers: a key, all heads, all weights, most keys chosen; bytes of a row that is */
+    size_t index_dim, index_q, index_weights, chosen, selected;
 };
 
 /* MLA: a query is as wide as a cached row, its values as the unrotated part of it. */
@@ -115,6 +117,10 @@ static void widen_latent(struct attention_widths *w, const struct mixer_shape *m
     w->latent = max_size(w->latent, dims);
     w->q_latent = max_size(w->q_latent, (size_t)m->q_rank);
     w->absorbed = max_size(w->absorbed, max_size(rank, nope));
+    w->index_dim = max_size(w->index_dim, (size_t)m->index_dim);
+    w->index_q = max_size(w->index_q, (size_t)m->index_heads * (size_t)m->index_dim);
+    w->index_weights = max_size(w->index_weights, (size_t)m->index_heads);
+    w->chosen = max_size(w->chosen, (size_t)m->index_top);
 }
 
 static struct attention_widths widest(const struct cpu_device *d)
@@ -141,6 +147,8 @@ static struct attention_widths widest(const struct cpu_device *d)
         w.split = max_size(w.split, heads * values);
         if (m->kind == MIXER_MLA)
             widen_latent(&w, m);
+        if (m->index_top)
+            w.selected = max_size(w.selected, a->key_block / NUM_LANES);
         if (m->value_norm)
             w.ones = max_size(w.ones, values);
         w.heads = max_size(w.heads, heads);
@@ -215,6 +223,14 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
         d->q_latent = arena_take(c, rows * a.q_latent, sizeof(float));
         d->latents = arena_take(c, rows * a.latents, sizeof(float));
     }
+    if (a.chosen) {
+        d->chosen_most = min_int((int)a.chosen, d->context);
+        d->index_keys = arena_take(c, rows * a.index_dim, sizeof(float));
+        d->index_q = arena_take(c, rows * a.index_q, sizeof(float));
+        d->index_weights = arena_take(c, rows * a.index_weights, sizeof(float));
+        d->index_scores = arena_take(c, CPU_SPLIT_ROWS * chunks * NUM_CHUNK, sizeof(float));
+        d->chosen = arena_take(c, rows * (size_t)d->chosen_most, sizeof *d->chosen);
+    }
     d->chunk_o = arena_take(c, CPU_SPLIT_ROWS * chunks * a.split, sizeof(float));
     d->chunk_max = arena_take(c, CPU_SPLIT_ROWS * chunks * a.heads, sizeof(float));
     d->chunk_sum = arena_take(c, CPU_SPLIT_ROWS * chunks * a.heads, sizeof(float));
@@ -263,6 +279,10 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
             s.adapted[k].w = arena_take(c, tokens * (size_t)d->lora_rank, sizeof(float));
         s.scores = arena_take(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
         s.queries = arena_take(c, KERNEL_QUERIES * a.key_dim, sizeof(float));
+        if (a.chosen) {
+            s.selected = arena_take(c, NUM_CHUNK, a.selected);
+            s.index_scores = arena_take(c, chunks * NUM_CHUNK, sizeof(float));
+        }
         s.partial = arena_take(c, KERNEL_QUERIES * chunks * (a.value_dim + 2), sizeof(float));
         if (d->has_float) {
             s.panel =
@@ -321,7 +341,7 @@ static bool runs_heads(const struct mixer_shape *m)
     if (m->kind == MIXER_MLA)
         return m->kv_rank + m->rope_dims <= 1024 && m->kv_rank % NUM_LANES == 0 &&
                m->rope_dims % NUM_LANES == 0 && m->key_dim >= NUM_LANES &&
-               m->value_dim >= NUM_LANES;
+               m->value_dim >= NUM_LANES && m->index_dim % NUM_LANES == 0 && m->index_dim <= 1024;
     if (shape_recurrent(m))
         return m->taps <= KERNEL_TAPS && shape_state_keys(m) <= KERNEL_KEYS &&
                (m->kind == MIXER_SHORT_CONVOLUTION ||

@@ -106,7 +106,8 @@ static void value_row(const struct cpu_device *d, int layer, uint8_t *at, uint8_
     plain_row(d->kv_v, layout_of(d, layer)->keeps.value_dim, at, row, write);
 }
 
-/* Whether the layer's only key is a latent row, which is also its value. */
+/* Whether the layer's only key is a latent row, which is also its value; what lies where values do
+ * is the key of its indexer. */
 static bool is_latent(const struct cpu_device *d, int layer)
 {
     return shape_of(d, layer)->mixer.kind == MIXER_MLA;
@@ -232,6 +233,9 @@ int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
         if (is_latent(d, m->layer)) {
             plain_row(d->kv_k, l->keeps.key_dim, latent_at(d, s, m->layer, t), data, m->write);
             data += l->key_block / NUM_LANES;
+            if (l->value_row)
+                value_row(d, m->layer, value_at(d, s, m->layer, 0, t), data, m->write);
+            data += l->value_row;
             continue;
         }
         for (int h = 0; h < l->keeps.heads; h++, data += l->key_block / NUM_LANES)

@@ -1,8 +1,9 @@
 /* Latent attention (MLA, arXiv:2405.04434), absorbed: the cache has one latent row per token, which
  * is key and value of all heads; a head's query is mapped into the latent space by its part of k_b,
  * its result back by its part of v_b (numerics.h, rule 13). Compute threads, all together (cpu.h).
- * Phases: normed input; q, kv_a and gates (or q_a with them, and q after the next one); the rows'
- * norms, rotation and store; attention; v_b; output. A task of q is a head's rows followed by its
+ * Phases: normed input; q, kv_a, gates and what an indexer needs (or q_a with them, and q after the
+ * next one); the rows' norms, rotation and store; the indexer's choice (indexer.c); attention; v_b;
+ * output. A task of q is a head's rows followed by its
  * part of k_b: the few numbers in between need not leave the core. All heads read the same rows, so
  * as many of them are attended together as leaves tasks for all threads. */
 #include "engine/device/cpu/cpu.h"
@@ -123,15 +124,20 @@ static void queries_phase(struct cpu_device *d, int tid, int layer, const struct
 {
     const struct layer_weights *w = weights_of(d, layer);
     const struct mixer_shape *a = mixer_shape_of(d, layer);
-    int total = a->heads * token_blocks(d, in->n), t0, t1;
+    int each = a->heads + a->index_heads, total = each * token_blocks(d, in->n), t0, t1;
 
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
-        int head = task % a->heads;
+        int head = task % each;
 
-        token_block(d, in->n, task / a->heads, &t0, &t1);
+        token_block(d, in->n, task / each, &t0, &t1);
+        if (head >= a->heads) {
+            if (indexer_chooses(d, layer, t0, t1))
+                indexer_query(d, tid, layer, head - a->heads, in, t0, t1);
+            continue;
+        }
         query_head(d, tid, layer, head, in, t0, t1,
-                   head + 1 < phase_part(d, total, 1, tid + 1)
+                   head + 1 < min_int(a->heads, phase_part(d, total, 1, tid + 1))
                        ? matrix_hint(&w->q, (head + 1) * a->key_dim / NUM_LANES * NUM_LANES)
                        : (struct prefetch_hint){0});
     }
@@ -143,26 +149,57 @@ static void queries_phase(struct cpu_device *d, int tid, int layer, const struct
 static bool needs_panels(const struct mixer_shape *a, const struct layer_weights *w)
 {
     return !matrix_takes_rows(a->q_rank ? &w->q_a : &w->q) || !matrix_takes_rows(&w->kv_a) ||
-           (a->gated && !matrix_takes_rows(&w->z));
+           (a->gated && !matrix_takes_rows(&w->z)) ||
+           (a->index_heads &&
+            (!matrix_takes_rows(&w->index_k) || !matrix_takes_rows(&w->index_weights)));
 }
 
-/* Tasks of the first products: heads of q or units of q_a; units of kv_a; units of the gates. */
+/* Tasks of the first products: heads of q or units of q_a; then units of the matrices that take
+ * whole rows of the normed input: kv_a, gates, and keys and weights of the indexer. */
+#define FIRST_MATRICES 4
 struct first_tasks {
-    int leading, latent, gates;
+    int leading, n;
+    struct {
+        const struct matrix *w;
+        float *out;
+        int units;
+    } of[FIRST_MATRICES];
 };
 
 static struct first_tasks first_tasks(const struct cpu_device *d, int layer, int rows)
 {
     const struct mixer_shape *a = mixer_shape_of(d, layer);
     const struct layer_weights *w = weights_of(d, layer);
+    const struct matrix *all[FIRST_MATRICES] = {&w->kv_a, &w->z, &w->index_k, &w->index_weights};
+    float *const out[FIRST_MATRICES] = {d->latent, d->gates, d->index_keys, d->index_weights};
+    struct first_tasks n = {.leading = a->q_rank ? units_of(&w->q_a, rows) : a->heads};
 
-    return (struct first_tasks){a->q_rank ? units_of(&w->q_a, rows) : a->heads,
-                                units_of(&w->kv_a, rows), a->gated ? units_of(&w->z, rows) : 0};
+    for (int i = 0; i < FIRST_MATRICES; i++)
+        if (i == 0 || (i == 1 ? a->gated : a->index_heads)) {
+            n.of[n.n].w = all[i];
+            n.of[n.n].out = out[i];
+            n.of[n.n++].units = units_of(all[i], rows);
+        }
+    return n;
 }
 
 static int all_first_tasks(const struct first_tasks *n)
 {
-    return n->leading + n->latent + n->gates;
+    int sum = n->leading;
+
+    for (int i = 0; i < n->n; i++)
+        sum += n->of[i].units;
+    return sum;
+}
+
+/* Which matrix a task behind the leading ones is of; *unit becomes its unit. */
+static int first_matrix(const struct first_tasks *n, int *unit)
+{
+    int i = 0;
+
+    while (i + 1 < n->n && *unit >= n->of[i].units)
+        *unit -= n->of[i++].units;
+    return i;
 }
 
 /* Address of the weights of a task for one row. */
@@ -171,15 +208,15 @@ static struct prefetch_hint first_hint(const struct cpu_device *d, int layer, in
     const struct layer_weights *w = weights_of(d, layer);
     const struct mixer_shape *a = mixer_shape_of(d, layer);
     struct first_tasks n = first_tasks(d, layer, 1);
-    int behind = task - n.leading;
+    int unit = task - n.leading;
 
-    return behind >= n.latent ? matrix_hint(&w->z, (behind - n.latent) * unit_rows(1))
-           : behind >= 0      ? matrix_hint(&w->kv_a, behind * unit_rows(1))
-           : a->q_rank        ? matrix_hint(&w->q_a, task * unit_rows(1))
-                              : matrix_hint(&w->q, task * a->key_dim / NUM_LANES * NUM_LANES);
+    if (unit < 0)
+        return a->q_rank ? matrix_hint(&w->q_a, task * unit_rows(1))
+                         : matrix_hint(&w->q, task * a->key_dim / NUM_LANES * NUM_LANES);
+    return matrix_hint(n.of[first_matrix(&n, &unit)].w, unit * unit_rows(1));
 }
 
-/* Rows of q_a, kv_a or the gates for tokens t0 .. t1-1, into the job's buffers. */
+/* Rows of q_a or one of the others for tokens t0 .. t1-1, into the job's buffers. */
 static void unit_task(struct cpu_device *d, int tid, const struct matrix *w, int unit,
                       const struct input *in, int t0, int t1, float *rows,
                       struct prefetch_hint next)
@@ -209,14 +246,15 @@ static void first_phase(struct cpu_device *d, int tid, int layer, const struct i
             input_prepare_row(d, layer, needs_panels(a, w), x, in->rows, in->panels, 1, 0);
         ready = true;
         token_block(d, in->n, at / tasks, &t0, &t1);
-        if (behind >= n.latent)
-            unit_task(d, tid, &w->z, behind - n.latent, in, t0, t1, d->gates, next);
-        else if (behind >= 0)
-            unit_task(d, tid, &w->kv_a, behind, in, t0, t1, d->latent, next);
-        else if (a->q_rank)
+        if (behind >= 0) {
+            int i = first_matrix(&n, &behind);
+
+            unit_task(d, tid, n.of[i].w, behind, in, t0, t1, n.of[i].out, next);
+        } else if (a->q_rank) {
             unit_task(d, tid, &w->q_a, task, in, t0, t1, d->q_latent, next);
-        else
+        } else {
             query_head(d, tid, layer, task, in, t0, t1, next);
+        }
     }
     phase_end(d, tid);
 }
@@ -243,6 +281,8 @@ static struct input latents_phase(struct cpu_device *d, int tid, int layer, int 
         (a->rope == ROPE_PAIRS ? d->k->rotary_pairs : d->k->rotary)(
             row + a->kv_rank, a->rope_dims, half, at->cos + turn, at->sin + turn, 1.0f);
         kv_store_latent(d, at->state, layer, pos, row);
+        if (a->index_heads)
+            indexer_finish_row(d, layer, t);
         if (a->gated)
             d->k->sigmoid(d->gates + (size_t)t * (size_t)a->heads, a->heads);
         if (!a->q_rank)
@@ -264,6 +304,7 @@ struct queries {
     const struct kv_state *state;
     int layer, pos, rows, head, heads; /* head: the first */
     const float *q;                    /* (rows * heads, row_dims) */
+    int row;                           /* the first one's number in the job */
 };
 
 /* Results of a chunk, one per query. */
@@ -283,13 +324,62 @@ static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chu
 
     for (int r = 0; r < a->rows; r++) {
         ptrdiff_t first = r * a->heads;
-        struct queries one = {a->state, a->layer, a->pos + r,         1,
-                              a->head,  a->heads, a->q + first * dims};
+        struct queries one = {a->state, a->layer, a->pos + r,          1,
+                              a->head,  a->heads, a->q + first * dims, a->row + r};
         struct partial at = {to->o + first * to->o_stride, to->max + first * to->m_stride,
                              to->sum + first * to->m_stride, to->o_stride, to->m_stride};
 
         attend_chunk(d, s, chunk, &one, &at);
     }
+}
+
+/* Whether rows of these see only keys that were chosen: the last one then does. */
+static bool are_choosy(const struct mixer_shape *m, const struct queries *a)
+{
+    return m->index_top && a->pos + a->rows > m->index_top;
+}
+
+/* Copies a chunk of what one row sees to the thread's own rows. Returns how many. Positions behind
+ * the row's own are only found in a layer that is measured without the one that chooses for it. */
+static int gather_chosen(const struct cpu_device *d, struct thread_scratch *s, int chunk,
+                         const struct queries *a, const int *chosen)
+{
+    size_t row = layout_of(d, a->layer)->key_block / NUM_LANES;
+    int begin = chunk * NUM_CHUNK,
+        n = min_int(mixer_shape_of(d, a->layer)->index_top - begin, NUM_CHUNK);
+
+    for (int i = 0; i < n; i++) {
+        int pos = min_int(chosen[begin + i], a->pos);
+
+        memcpy(s->selected + (size_t)i * row,
+               kv_keys(d, a->state, a->layer, 0, pos / NUM_CHUNK) + (size_t)(pos % NUM_CHUNK) * row,
+               row);
+    }
+    return n;
+}
+
+/* A chunk of the keys that one row sees, if they were chosen: their sums are those of a context
+ * that has no others. */
+static void attend_chosen(struct cpu_device *d, struct thread_scratch *s, int chunk,
+                          const struct queries *a, const struct partial *to)
+{
+    const struct mixer_shape *m = mixer_shape_of(d, a->layer);
+    const int *chosen = indexer_chosen(d, a->layer, a->row);
+    int n = gather_chosen(d, s, chunk, a, chosen), dims = row_dims(m),
+        filled = (n + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
+
+    d->k->latent_scores[d->kv_k](s->selected, n, dims, a->q, a->heads, s->scores);
+    for (int i = 0; i < a->heads; i++) {
+        float *p = s->scores + i * NUM_CHUNK;
+
+        for (int t = n; t < filled; t++)
+            p[t] = -INFINITY;
+        for (int t = 0; d->kept_scores && a->pos == d->kept_pos && t < n; t++)
+            d->kept_scores[(a->head + i) * d->kept_stride + chosen[chunk * NUM_CHUNK + t]] = p[t];
+        d->k->softmax(p, filled, to->max + i * to->m_stride, to->sum + i * to->m_stride);
+    }
+    d->k->latent_values[d->kv_k](s->selected, dims, m->kv_rank, s->scores, a->heads, n, false,
+                                 to->o, to->o_stride);
 }
 
 /* One chunk of the context: scores of all tokens visible to any row, weights, then values of the
@@ -303,8 +393,12 @@ static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chu
     const uint8_t *rows = kv_keys(d, a->state, a->layer, 0, chunk);
     size_t row = layout_of(d, a->layer)->key_block / NUM_LANES;
 
-    if (a->rows > 1 && first <= 0) {
+    if (a->rows > 1 && (first <= 0 || are_choosy(m, a))) {
         attend_apart(d, s, chunk, a, to);
+        return;
+    }
+    if (are_choosy(m, a)) {
+        attend_chosen(d, s, chunk, a, to);
         return;
     }
     for (int i = 0; i < nq && n <= 0; i++)
@@ -333,22 +427,29 @@ static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chu
                                      to->o_stride);
 }
 
-/* Chunks up to the last position of a span. */
-static int span_chunks(const struct span_place *s)
+/* Chunks of the keys that a row sees. */
+static int seen_chunks(const struct mixer_shape *a, int pos)
 {
-    return (s->pos + s->rows - 1) / NUM_CHUNK + 1;
+    return (shape_seen_keys(a, pos) - 1) / NUM_CHUNK + 1;
 }
 
 /* Division of a job's attention: `heads` at a time, a divisor of all, and `step` rows of a span;
  * times its chunks if divided by those. */
 struct share {
+    const struct mixer_shape *a;
     bool split;
     int heads, step, groups;
 };
 
+/* Of the last row of a span. */
+static int span_chunks(const struct share *s, const struct span_place *span)
+{
+    return seen_chunks(s->a, span->pos + span->rows - 1);
+}
+
 static int span_tasks(const struct share *s, const struct span_place *span)
 {
-    return (span->rows + s->step - 1) / s->step * s->groups * (s->split ? span_chunks(span) : 1);
+    return (span->rows + s->step - 1) / s->step * s->groups * (s->split ? span_chunks(s, span) : 1);
 }
 
 static int all_tasks(const struct cpu_device *d, const struct share *s)
@@ -372,7 +473,7 @@ static int divisor(int n, int most)
  * call takes queries. */
 static struct share share_out(const struct cpu_device *d, const struct mixer_shape *a, int rows)
 {
-    struct share s = {.split = rows <= CPU_SPLIT_ROWS};
+    struct share s = {.a = a, .split = rows <= CPU_SPLIT_ROWS};
 
     s.heads = divisor(a->heads, min_int(a->heads, KERNEL_QUERIES));
     for (;;) {
@@ -407,7 +508,7 @@ static void attend_whole(struct cpu_device *d, struct thread_scratch *s, const s
     size_t rank = (size_t)a->kv_rank, chunks = (size_t)d->chunks_max,
            lane = chunks * (rank + 2); /* a query's chunks: o, then max, then sum */
     float *maxima = s->partial + chunks * rank;
-    int n = (q->pos + q->rows - 1) / NUM_CHUNK + 1;
+    int n = seen_chunks(a, q->pos + q->rows - 1);
 
     for (int c = 0; c < n; c++)
         attend_chunk(d, s, c, q,
@@ -436,7 +537,7 @@ static void attend_phase(struct cpu_device *d, int tid, int layer, int rows,
 
         for (; task >= span_tasks(share, span); span++)
             task -= span_tasks(share, span);
-        chunks = share->split ? span_chunks(span) : 1;
+        chunks = share->split ? span_chunks(share, span) : 1;
         steps = (span->rows + share->step - 1) / share->step;
         head = task % share->groups * share->heads;
         /* the longest first */
@@ -449,7 +550,8 @@ static void attend_phase(struct cpu_device *d, int tid, int layer, int rows,
                              head,
                              share->heads,
                              gather_queries(d, s, a->heads, row_dims(a), span->row + r0, n, head,
-                                            share->heads)};
+                                            share->heads),
+                             span->row + r0};
         if (share->split) {
             int chunk = task / share->groups % chunks;
             size_t at = split_at(d, share, rows, span->row + r0, head) + (size_t)chunk;
@@ -473,8 +575,8 @@ static void merge_split(struct cpu_device *d, const struct mixer_shape *a,
     size_t at = split_at(d, share, rows, row, head);
 
     d->k->merge(d->chunk_o + at * (size_t)a->kv_rank, a->kv_rank, d->chunk_max + at,
-                d->chunk_sum + at, span_chunks(&d->spans[d->span_of[row]]), a->kv_rank, -INFINITY,
-                attended_at(d, a, row, head));
+                d->chunk_sum + at, span_chunks(share, &d->spans[d->span_of[row]]), a->kv_rank,
+                -INFINITY, attended_at(d, a, row, head));
 }
 
 /* Writes a head's values of one row, gated, into the output projection's input. */
@@ -551,6 +653,8 @@ static void mla_phases(struct cpu_device *d, int tid, int layer, int rows, const
     in = latents_phase(d, tid, layer, rows);
     if (a->q_rank)
         queries_phase(d, tid, layer, &in);
+    if (a->index_heads)
+        indexer_phases(d, tid, layer, rows);
     attend_phase(d, tid, layer, rows, &share);
     in = values_phase(d, tid, layer, rows, &share);
     output_phase(d, tid, &weights_of(d, layer)->o, &in, NULL, NULL, y, residual);
