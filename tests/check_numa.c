@@ -88,7 +88,7 @@ static void check_gate(const struct matrix *w, const int *node, int n,
     enum { USED = 2, UNITS = 14 };
 
     for (int task = 0; task < USED * UNITS; task++) {
-        struct gate_task g = gate_task(true, task, UNITS, USED);
+        struct gate_task g = gate_task(true, task, UNITS, USED, 0);
         size_t row = w->bytes / (size_t)w->rows,
                at = (size_t)((const char *)w->data - BASE) + row * (size_t)(g.unit * 32 + 16);
         int t = 0;
