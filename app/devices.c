@@ -3,9 +3,9 @@
 
 #include "app/common/devices.h"
 #include "engine/device/selector.h"
-#include "gpu/driver_probe.h"
+#include "gpu/driver/driver_probe.h"
 #include "gpu/opencl.h"
-#include "gpu/utilisation.h"
+#include "gpu/driver/utilisation.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 /* Before any thread uses a device: tests drivers in a child process of this program
- * (gpu/driver_probe.h). again: ignore stored results. */
+ * (gpu/driver/driver_probe.h). again: ignore stored results. */
 void devices_guard(const char *cache_dir, bool again);
 /* main's first step: if this process is such a child, runs its test and exits. */
 void devices_child(int argc, char **argv);

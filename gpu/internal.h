@@ -5,7 +5,7 @@
 #define GPU_INTERNAL_H
 
 #include "engine/device/device.h"
-#include "gpu/functions.h"
+#include "gpu/driver/functions.h"
 #include "gpu/tuning.h"
 
 #include <stdint.h>

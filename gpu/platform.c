@@ -1,7 +1,7 @@
 /* Finds OpenCL devices: platforms, devices, and one line with the reason if there is none. Called
  * from the engine thread (probe, open) and by --list-devices. Every result of a driver is checked:
  * a platform may be broken, empty or inaccessible to this user without doing harm. */
-#include "gpu/driver_probe.h"
+#include "gpu/driver/driver_probe.h"
 #include "gpu/internal.h"
 #include "engine/base/mem.h"
 

@@ -3,8 +3,8 @@
  * for GPUs), whatever the chunking and whether layers run fused or as single jobs. Runs on the
  * first OpenCL device there is (PoCL in CI); CHECK_OPENCL names another ("opencl:1"). Skips where
  * there is none. */
-#include "gpu/driver_probe.h"
-#include "gpu/functions.h"
+#include "gpu/driver/driver_probe.h"
+#include "gpu/driver/functions.h"
 #include "gpu/opencl.h"
 #include "gpu/tuning.h"
 #include "engine/device/device.h"

@@ -1,6 +1,6 @@
 /* GPU utilisation from made-up /proc and /sys folders of the three kernel drivers: shares, clients
  * counted once, frequency, temperature, reasons. */
-#include "gpu/utilisation.h"
+#include "gpu/driver/utilisation.h"
 #include "tests/support.h"
 
 #include <math.h>

@@ -58,7 +58,7 @@ static void *keep_aligned(struct tiny_model *t, size_t bytes, size_t align)
 {
     void *p = aligned_alloc(align, (bytes + align - 1) / align * align);
 
-    if (!p || t->n_blocks == 4096)
+    if (!p || t->n_blocks == 8192)
         abort();
     memset(p, 0, bytes);
     return t->blocks[t->n_blocks++] = p;

@@ -22,7 +22,7 @@ struct tiny_model {
     struct model model;
     float *rope_cos, *rope_sin;     /* (context, rope_dims / 2) */
     float *second_cos, *second_sin; /* (context, second_rope.dims / 2); NULL: no layer has it */
-    void *blocks[4096];
+    void *blocks[8192];
     int n_blocks;
 };
 

@@ -2,7 +2,7 @@
  * rotary+cache+attention+merge, output, norm+routing, gate+up, down with the end of the layer and
  * the norm of the next one; with many, or where kernels are wide, each word of these is one. */
 #include "gpu/blas.h"
-#include "gpu/jobs/jobs.h"
+#include "gpu/jobs.h"
 
 /* The device computes the first layers of a job while the host enqueues the others. */
 #define LAYERS_A_FLUSH 4

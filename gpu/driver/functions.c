@@ -1,5 +1,5 @@
 /* See functions.h. */
-#include "gpu/functions.h"
+#include "gpu/driver/functions.h"
 #include "engine/base/library.h"
 
 #include <pthread.h>

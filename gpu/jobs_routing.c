@@ -1,5 +1,5 @@
 /* The router's launches. */
-#include "gpu/jobs/jobs.h"
+#include "gpu/jobs.h"
 
 /* Of the kernels in routing.cl, by the same names there. */
 enum {

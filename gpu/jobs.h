@@ -1,8 +1,8 @@
 /* What the files of this folder share: the jobs of the device contract as sequences of kernels.
  * Engine thread; nothing here allocates or waits, unless noted. What others call is in
  * gpu/internal.h. */
-#ifndef GPU_JOBS_JOBS_H
-#define GPU_JOBS_JOBS_H
+#ifndef GPU_JOBS_H
+#define GPU_JOBS_H
 
 #include "gpu/internal.h"
 

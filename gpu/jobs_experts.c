@@ -1,6 +1,6 @@
 /* Experts: by their kernels, and the rows of a job divided into launches. */
 #include "gpu/blas.h"
-#include "gpu/jobs/jobs.h"
+#include "gpu/jobs.h"
 
 #define BANKS 64 /* most launches of one experts job */
 

@@ -1,12 +1,12 @@
 /* See driver_probe.h. One child per driver, so that the bad one can be named; the loader is pointed
  * at a folder with only the good ones. Results are cached by the driver's file, size and time: a
  * new version is tried again. */
-#include "gpu/driver_probe.h"
+#include "gpu/driver/driver_probe.h"
 #include "engine/base/cache.h"
 #include "engine/base/clock.h"
 #include "engine/base/hash.h"
 #include "engine/base/mem.h"
-#include "gpu/functions.h"
+#include "gpu/driver/functions.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* Norms, matrices, attention, and the rows of the cache. */
 #include "gpu/blas.h"
-#include "gpu/jobs/jobs.h"
+#include "gpu/jobs.h"
 
 int jobs_norm_flags(const struct norms_shape *s, const struct norm_rows *n)
 {

@@ -1,7 +1,7 @@
 /* See utilisation.h. Formats: Documentation/gpu/drm-usage-stats.rst of Linux. A file descriptor may
  * be a duplicate of another one, so clients are counted once by drm-client-id; the busiest engine
  * represents the device, since engines work in parallel. */
-#include "gpu/utilisation.h"
+#include "gpu/driver/utilisation.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
