@@ -28,10 +28,12 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Not linear modules (gpt2: check_lora.c), or of types into which nothing is merged. */
+/* Not linear modules (gpt2: check_lora.c), of types into which nothing is merged, or refused: two
+ * of our layers have one number there (longcat_flash). */
 static bool is_left_out(const char *folder)
 {
-    static const char *const names[] = {"gpt2", "gpt_oss-mxfp4", "qwen3_moe-gptq-g32-act"};
+    static const char *const names[] = {"gpt2", "gpt_oss-mxfp4", "qwen3_moe-gptq-g32-act",
+                                        "longcat_flash"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(folder, names[i]) == 0)
@@ -133,8 +135,8 @@ static int write_adapter(const char *folder, const struct weight_file *w, int la
 static void check_unplaced(const char *names)
 {
     static const char *const known[] = {"gate.lora_", /* also shared_expert_gate */
-                                        "gate.wg.lora_", "router.",          "kv_b_proj.",
-                                        "altup",         "decoder.project_", "mtp_"};
+                                        "gate.wg.lora_",    "router.",        "kv_b_proj.", "altup",
+                                        "decoder.project_", "chunk_experts.", "mtp_"};
     char *copy = strdup(names ? names : ""), *rest = copy, *name;
 
     while ((name = strtok_r(rest, ", ", &rest))) {
