@@ -1,8 +1,8 @@
 /* Family grovemoe (Ant Group's GroveMoE, 33B-A3B): Qwen3-30B-A3B with adjugate experts, each of
- * which a group of routed experts has in common. Names and sums after modeling_grove_moe.py as
- * published with the models (arXiv:2508.07785), which chooses by sigmoids of the scores, an order
- * that their softmax has as well, and after llama.cpp's conversion/grovemoe.py. llama.cpp's own
- * graph feeds adjugate experts the routed ones' output instead. Constant data. */
+ * which a group of routed experts has in common. Names after llama.cpp's conversion/grovemoe.py;
+ * sums after the report (arXiv:2508.07785) as three ports of the authors' code have them (PyTorch,
+ * MLX, chatllm.cpp), which was not at hand. llama.cpp's own graph feeds adjugate experts the routed
+ * ones' output instead. Constant data. */
 #include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
