@@ -436,6 +436,7 @@ bool kernel_set_fuses(const struct device *d, int layer)
 
     return !norms_sum(&shape->norms) && !shape->inputs && !hp->streams && !r->on_input &&
            !s->grouped && shape->shortcut == SHORTCUT_NONE && !r->identities &&
+           r->kind != ROUTER_ROOT && !r->by_token &&
            (s->kind == FFN_DENSE
                 ? s->shared == 1
                 : (s->kind == FFN_ROUTED || s->kind == FFN_DENSE_AND_ROUTED) && r->groups <= 16);

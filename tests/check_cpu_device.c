@@ -49,7 +49,7 @@ static const struct tiny_shape base_shape = {.layers = 2,
 
 /* Single jobs, as the forward pass drives several devices. */
 static void run_jobs(const struct device_ops *ops, struct device *dev, const struct hparams *hp,
-                     int layer, int rows, int pos, float *x)
+                     int layer, int rows, int pos, const int *ids, float *x)
 {
     size_t hidden = (size_t)hp->hidden;
     const struct norms_shape *norms = &hparams_layer(hp, layer)->norms;
@@ -81,7 +81,8 @@ static void run_jobs(const struct device_ops *ops, struct device *dev, const str
                           .scores = NULL,
                           .experts = experts,
                           .weights = weights,
-                          .pos = 0};
+                          .pos = 0,
+                          .ids = ids};
 
     if (hparams_layer(hp, layer)->ffn.kind == FFN_NONE)
         goto out;
@@ -199,6 +200,7 @@ static float *forward(const struct setup *s, int n)
     float *weights = calloc(choices, 4);
     unsigned seed = 99;
     bool *wanted = calloc((size_t)n, sizeof(bool));
+    int *ids = calloc((size_t)n, sizeof *ids);
     atomic_int over = 0;
     struct device *dev;
     struct error e;
@@ -216,6 +218,8 @@ static float *forward(const struct setup *s, int n)
         x[i] = tiny_random(&seed);
     for (int i = 0; s->wanted && i < n; i++)
         wanted[i] = i % s->wanted == 0;
+    for (int i = 0; i < n; i++)
+        ids[i] = i * 7 % hp->n_vocab;
     for (int pos = 0; pos < n; pos += s->chunk) {
         int rows = n - pos < s->chunk ? n - pos : s->chunk;
         float *at = x + (size_t)pos * (size_t)hp->hidden;
@@ -226,12 +230,13 @@ static float *forward(const struct setup *s, int n)
                                .x = at,
                                .experts = experts,
                                .weights = weights,
-                               .wanted = s->wanted ? wanted + pos : NULL};
+                               .wanted = s->wanted ? wanted + pos : NULL,
+                               .ids = ids + pos};
         struct head_job h = {rows, at, logits + (size_t)pos * (size_t)hp->n_vocab, NULL};
 
         if (s->jobs)
             for (int layer = 0; layer < hp->n_layers; layer++)
-                run_jobs(&cpu_device_ops, dev, hp, layer, rows, pos, at);
+                run_jobs(&cpu_device_ops, dev, hp, layer, rows, pos, ids + pos, at);
         else
             ck_assert_int_eq(cpu_device_ops.layers(dev, &l, &e), 0);
         ck_assert_int_eq(cpu_device_ops.head(dev, &h, &e), 0);
@@ -245,7 +250,7 @@ static float *forward(const struct setup *s, int n)
     tiny_model_free(t);
     for (size_t i = 0; i < choices && s->chosen; i++)
         s->chosen[i] = experts[i];
-    free(x), free(experts), free(weights), free(wanted);
+    free(x), free(experts), free(weights), free(wanted), free(ids);
     return logits;
 }
 
@@ -819,6 +824,58 @@ START_TEST(test_same_bits_latent)
 }
 END_TEST
 
+/* Compressed keys: none, of every block, of those that an indexer chooses; experts by token. */
+#define ROOT_FFN(...)                              \
+    .ffn = {.experts = 6,                          \
+            .used = 2,                             \
+            .shared = 1,                           \
+            .width = 96,                           \
+            .shared_width = 64,                    \
+            .activation = ACTIVATION_CLAMPED_SILU, \
+            .limit = 0.5f,                         \
+            .router = {.kind = ROUTER_ROOT,        \
+                       .normalised = true,         \
+                       .floor = 1e-20f,            \
+                       .factor = 1.5f,             \
+                       __VA_ARGS__}},              \
+    .norms = {.kind = NORM_RMS, .eps = 1e-5f, .before = true}
+#define COMPRESSED_MIXER                                                                          \
+    .kind = MIXER_COMPRESSED, .heads = 4, .kv_heads = 1, .key_dim = 64, .rope_dims = 32,          \
+    .rope = ROPE_PAIRS, .index_rope = ROPE_PAIRS, .q_rank = 64, .window = 9, .latent_eps = 1e-6f, \
+    .sinks = true, .out_groups = 2, .out_rank = 48
+static const struct layer_shape compressed_layers[] = {
+    {.mixer = {COMPRESSED_MIXER, .second_rope = true}, ROOT_FFN(.by_token = true)},
+    {.mixer = {COMPRESSED_MIXER, .block = 6}, ROOT_FFN(.choice_bias = true)},
+    {.mixer = {COMPRESSED_MIXER, .block = 4, .overlap = true, .index_heads = 3, .index_dim = 32,
+               .index_top = 3},
+     ROOT_FFN(.choice_bias = true)},
+};
+
+START_TEST(test_same_bits_compressed)
+{
+    struct tiny_shape s = base_shape;
+
+    s.layers = 3;
+    s.rope_dims = 32;
+    s.shapes = compressed_layers;
+    s.bias = 0;
+    s.type = DTYPE_Q8_0;
+    check_same_bits(s, KV_Q8_0, TOKENS);
+    if (!THREADS_ALONE) {
+        struct layer_shape narrow[3];
+
+        memcpy(narrow, compressed_layers, sizeof narrow);
+        for (int l = 0; l < 3; l++) { /* groups' rows begin within groups of weight rows */
+            narrow[l].mixer.out_rank = 20;
+            narrow[l].mixer.key_dim = 48;
+        }
+        s.shapes = narrow;
+        s.type = DTYPE_F32;
+        check_same_bits(s, KV_F16, TOKENS);
+    }
+}
+END_TEST
+
 /* Every recurrence, latent attention with gates, and layers of one operator: quantised whole, for
  * all widths that a matrix multiplies are blocks, but not all widths of heads are vectors. */
 #define PLAIN_FFN(word)                                              \
@@ -1361,6 +1418,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_same_bits_of_norms_behind);
     tcase_add_test(t, test_caps_logits);
     tcase_add_test(t, test_same_bits_latent);
+    tcase_add_test(t, test_same_bits_compressed);
     tcase_add_loop_test(t, test_same_bits_recurrent, 0, RECURRENT_TYPES);
     tcase_add_test(t, test_same_bits_many_experts);
     tcase_add_loop_test(t, test_same_bits_float, 0, FLOAT_KINDS);

@@ -230,9 +230,41 @@ START_TEST(test_route)
     r.groups_used = 1;
     num_route(&r, scores, bias, 6, 2, x, w);
     ck_assert(x[0] == 5 && x[1] == 4);
+    r = (struct router_shape){.kind = ROUTER_ROOT, .choice_bias = true};
+    num_route(&r, scores, bias, 6, 2, x, w);
+    ck_assert(x[0] == 5 && x[1] == 1);
+    ck_assert(fabs(w[0] - sqrt(log1p(exp(0.5)))) < 1e-6 && fabs(w[1] - sqrt(log1p(exp(2)))) < 1e-6);
+    ck_assert(num_share(ROUTER_ROOT, -200.0f, 0.0f) == 0.0f);
     r = (struct router_shape){.kind = ROUTER_SOFTMAX, .groups = 3, .groups_used = 2};
     num_route(&r, scores, NULL, 6, 3, x, w);
     ck_assert(x[0] == 1 && x[1] == 3 && x[2] == 2);
+}
+END_TEST
+
+/* Experts that follow from the token: its scores alone weigh, as num_route's would; one that is off
+ * leaves its place, and the others share its weight. */
+START_TEST(test_weigh)
+{
+    const float scores[] = {0.0f, 2.0f, 1.0f, 2.0f, -1.0f, 0.5f};
+    const uint8_t off[6] = {0, 0, 0, 0, 1, 0};
+    const double a = sqrt(log1p(exp(1.0))), b = sqrt(log1p(exp(-1.0)));
+    struct router_shape r = {.kind = ROUTER_ROOT, .normalised = true, .factor = 1.5f};
+    float w[3], like[3];
+    int x[3] = {2, 4, -1}, y[3] = {3, 1, 2}, z[3];
+
+    num_weigh(&r, scores, NULL, 6, 2, x, w);
+    ck_assert(x[0] == 2 && x[1] == 4);
+    ck_assert(fabs(w[0] - 1.5 * a / (a + b)) < 1e-6 && fabs(w[1] - 1.5 * b / (a + b)) < 1e-6);
+    num_weigh(&r, scores, off, 6, 2, x, w);
+    ck_assert(x[0] == 2 && x[1] == -1 && fabsf(w[0] - 1.5f) < 1e-6f && w[1] == 0.0f);
+    for (int kind = ROUTER_SOFTMAX; kind < ROUTER_KINDS; kind++) {
+        r.kind = (enum router_kind)kind;
+        num_route(&r, scores, NULL, 6, 3, z, like);
+        num_weigh(&r, scores, NULL, 6, 3, y, w);
+        ck_assert(z[0] == 1 && z[1] == 3 && z[2] == 2);
+        for (int i = 0; i < 3; i++) /* 1 and 3 have the same score */
+            ck_assert(w[i] == like[i]);
+    }
 }
 END_TEST
 
@@ -250,6 +282,7 @@ static Suite *suite(void)
     tcase_add_test(t, test_dot_and_fold);
     tcase_add_test(t, test_router_table);
     tcase_add_test(t, test_route);
+    tcase_add_test(t, test_weigh);
     suite_add_tcase(s, t);
     return s;
 }

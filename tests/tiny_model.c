@@ -185,6 +185,13 @@ static void random_experts(struct tiny_model *t, const struct tiny_shape *s,
         w->expert_scale = random_floats(t, (size_t)f->experts, 0.5f, 1.0f, seed);
     if (f->router.choice_bias)
         w->router_bias = random_floats(t, (size_t)shape_choices(f), 0.2f, 0.0f, seed);
+    if (f->router.by_token) {
+        float *table = random_floats(t, (size_t)s->vocab * (size_t)f->used, 1.0f, 0.0f, seed);
+
+        for (int i = 0; i < s->vocab * f->used; i++) /* no expert twice */
+            table[i] = (float)((i / f->used * 5 + i % f->used * 2) % f->experts);
+        w->token_experts = table;
+    }
     if (f->shared && f->shared_gate == SHARED_SIGMOID)
         w->shared_router = random_floats(t, (size_t)s->hidden, spread, 0.0f, seed);
     if (n)
@@ -221,6 +228,36 @@ static void random_latent(struct tiny_model *t, const struct tiny_shape *s,
     if (m->gated)
         w->z = random_matrix(t, s, m->heads, s->hidden, 0, seed);
     w->o = random_matrix(t, s, s->hidden, m->heads * m->value_dim, s->bias, seed);
+}
+
+static void random_compressed(struct tiny_model *t, const struct tiny_shape *s,
+                              const struct mixer_shape *m, struct layer_weights *w, unsigned *seed)
+{
+    int n = shape_compressed(m), of_index = shape_index_compressed(m), q = m->heads * m->key_dim,
+        out = m->out_groups * m->out_rank;
+
+    w->q_a = random_matrix(t, s, m->q_rank, s->hidden, 0, seed);
+    w->q_norm = random_norm(t, m->q_rank, seed).weight;
+    w->q = random_matrix(t, s, q, m->q_rank, 0, seed);
+    w->kv_a = random_matrix(t, s, m->key_dim, s->hidden, 0, seed);
+    w->k_norm = random_norm(t, m->key_dim, seed).weight;
+    w->sinks = random_floats(t, (size_t)m->heads, 3.0f, 0.0f, seed);
+    w->o_a = random_matrix(t, s, out, q / m->out_groups, 0, seed);
+    w->o = random_matrix(t, s, s->hidden, out, 0, seed);
+    if (!m->block)
+        return;
+    w->compress_keys = random_matrix(t, s, n, s->hidden, 0, seed);
+    w->compress_gates = random_matrix(t, s, n, s->hidden, 0, seed);
+    w->compress_bias = random_floats(t, (size_t)m->block * (size_t)n, 1.0f, 0.0f, seed);
+    w->compress_norm = random_norm(t, m->key_dim, seed).weight;
+    if (!m->index_heads)
+        return;
+    w->index_q = random_matrix(t, s, m->index_heads * m->index_dim, m->q_rank, 0, seed);
+    w->index_k = random_matrix(t, s, of_index, s->hidden, 0, seed);
+    w->index_gate = random_matrix(t, s, of_index, s->hidden, 0, seed);
+    w->index_weights = random_matrix(t, s, m->index_heads, s->hidden, 0, seed);
+    w->index_bias = random_floats(t, (size_t)m->block * (size_t)of_index, 1.0f, 0.0f, seed);
+    w->index_norm = random_norm(t, m->index_dim, seed).weight;
 }
 
 /* Projections of a recurrence. A delta net that is not tiled has z with q, k and v and a with b. */
@@ -374,8 +411,12 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
         if (mix->kind != MIXER_ATTENTION) {
             if (mix->kind == MIXER_MLA)
                 random_latent(t, s, mix, w, &seed);
+            else if (mix->kind == MIXER_COMPRESSED)
+                random_compressed(t, s, mix, w, &seed);
             else if (shape_recurrent(mix))
                 random_recurrent(t, s, mix, w, &seed);
+            if (mix->second_rope)
+                hp->second_rope.dims = hp->second_rope.of = mix->rope_dims;
             random_experts(t, s, &shape->ffn, w, &seed);
             continue;
         }

@@ -415,6 +415,8 @@ static double pair_flops(const struct mixer_shape *m)
 {
     if (m->kind == MIXER_MLA) /* absorbed: scores over the latent row and the rotary part */
         return 2.0 * m->heads * (2.0 * m->kv_rank + m->rope_dims);
+    if (m->kind == MIXER_COMPRESSED)
+        return 4.0 * m->heads * m->key_dim;
     return m->kind == MIXER_ATTENTION ? 2.0 * m->heads * (m->key_dim + shape_value_dim(m)) : 0.0;
 }
 
@@ -425,6 +427,13 @@ double analysis_attention_flops(const struct hparams *hp, int seen)
     for (int l = 0; l < hp->n_layers; l++) {
         const struct mixer_shape *m = &hparams_layer(hp, l)->mixer;
 
+        if (m->kind == MIXER_COMPRESSED) {
+            int near = m->window < seen ? m->window : seen;
+
+            sum += pair_flops(m) * (near + shape_seen_blocks(m, seen - 1)) +
+                   2.0 * m->index_heads * m->index_dim * shape_blocks(m, seen - 1);
+            continue;
+        }
         sum += pair_flops(m) * (m->window && m->window < seen ? m->window
                                 : m->index_top                ? shape_seen_keys(m, seen - 1)
                                                               : seen);

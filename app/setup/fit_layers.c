@@ -48,6 +48,8 @@ static void put_attention(struct strbuf *b, const struct mixer_shape *m)
     strbuf_puts(b, m->values_are_keys ? ", values are keys" : "");
     if (m->keys_of)
         strbuf_printf(b, ", keys and values of layer %d", m->keys_of - 1);
+    if (m->block)
+        strbuf_printf(b, ", a key for %d tokens", m->block);
     if (m->index_heads)
         strbuf_printf(b, ", %d keys chosen by %d heads of %d", m->index_top, m->index_heads,
                       m->index_dim);
@@ -61,7 +63,8 @@ static void put_mixer(struct strbuf *b, const struct mixer_shape *m)
     strbuf_puts(b, shape_mixer_word(m->kind));
     switch (m->kind) {
     case MIXER_ATTENTION:
-    case MIXER_MLA: put_attention(b, m); break;
+    case MIXER_MLA:
+    case MIXER_COMPRESSED: put_attention(b, m); break;
     case MIXER_SHORT_CONVOLUTION:
         strbuf_printf(b, ": %d channels, %d taps", m->heads * m->value_dim, m->taps);
         break;
@@ -90,6 +93,7 @@ static void put_router(struct strbuf *b, const struct router_shape *r)
     strbuf_printf(b, "; %s router", shape_router_word(r->kind));
     if (r->groups > 1)
         strbuf_printf(b, ", the best %d of %d groups", r->groups_used, r->groups);
+    strbuf_puts(b, r->by_token ? ", experts by token" : "");
     strbuf_puts(b, r->choice_bias ? ", a bias of choice" : "");
     strbuf_puts(b, r->normalised ? ", weights sum to 1" : "");
     if (r->factor != 0.0f && r->factor != 1.0f)

@@ -172,6 +172,10 @@ enum tensor_role export_role_of(const struct model *m, struct block_id id, enum 
         [MATRIX_INDEX_Q] = TENSOR_INDEX_Q,
         [MATRIX_INDEX_K] = TENSOR_INDEX_K,
         [MATRIX_INDEX_WEIGHTS] = TENSOR_INDEX_WEIGHTS,
+        [MATRIX_INDEX_GATE] = TENSOR_INDEX_GATE,
+        [MATRIX_COMPRESS_KEYS] = TENSOR_COMPRESS_KEYS,
+        [MATRIX_COMPRESS_GATES] = TENSOR_COMPRESS_GATES,
+        [MATRIX_O_A] = TENSOR_O_A,
         [MATRIX_IN] = TENSOR_MIX_IN,
         [MATRIX_Z] = TENSOR_MIX_Z,
         [MATRIX_B] = TENSOR_MIX_B,
@@ -191,7 +195,8 @@ enum tensor_role export_role_of(const struct model *m, struct block_id id, enum 
     const struct mixer_shape *mixer = &hparams_layer(&m->hp, id.layer)->mixer;
     bool dense = s->kind == FFN_DENSE;
 
-    if (part == MATRIX_Q && mixer->kind == MIXER_MLA && mixer->q_rank)
+    if (part == MATRIX_Q && (mixer->kind == MIXER_MLA || mixer->kind == MIXER_COMPRESSED) &&
+        mixer->q_rank)
         return TENSOR_Q_B;
     if (id.kind == BLOCK_EXPERT && s->grouped && id.expert >= s->experts)
         return part == MATRIX_GATE ? TENSOR_ADJUGATE_GATE
@@ -666,6 +671,43 @@ static bool norms_unsaid(const struct export *x, int l)
     return !name[0] && hparams_layer(&x->m->hp, l)->mixer.q_norm_unsaid != 0.0f;
 }
 
+/* Which experts each token has, as llama.cpp's converter writes it. */
+static int add_table(struct export *x, int l)
+{
+    const float *table = x->m->layers[l].token_experts;
+    int used = hparams_layer(&x->m->hp, l)->ffn.used;
+    size_t n = (size_t)x->m->hp.n_vocab * (size_t)used;
+    int32_t *numbers = table ? export_keep(x, n * sizeof *numbers) : NULL;
+    struct part *p = numbers ? add_part(x, TENSOR_TOKEN_EXPERTS, l, false) : NULL;
+
+    if (!table)
+        return 0;
+    if (!p)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        numbers[i] = (int32_t)table[i];
+    p->type = DTYPE_I32;
+    p->copied = numbers;
+    p->copied_bytes = n * sizeof *numbers;
+    p->n_dims = 2;
+    p->dims[0] = x->m->hp.n_vocab;
+    p->dims[1] = used;
+    return 0;
+}
+
+static int add_compressors(struct export *x, int l)
+{
+    const struct layer_weights *w = &x->m->layers[l];
+    const struct layer_shape *s = hparams_layer(&x->m->hp, l);
+
+    return add_vector(x, TENSOR_COMPRESS_BIAS, l, false, w->compress_bias, s->mixer.block,
+                      shape_compressed(&s->mixer)) ||
+           add_vector(x, TENSOR_COMPRESS_NORM, l, false, w->compress_norm, s->mixer.key_dim, 0) ||
+           add_vector(x, TENSOR_INDEX_BIAS, l, false, w->index_bias, s->mixer.block,
+                      shape_index_compressed(&s->mixer)) ||
+           add_table(x, l);
+}
+
 /* A layer's tensors besides its matrices. */
 static int add_vectors(struct export *x, int l)
 {
@@ -673,7 +715,8 @@ static int add_vectors(struct export *x, int l)
     const struct layer_weights *w = &m->layers[l];
     const struct layer_shape *s = hparams_layer(&m->hp, l);
     int experts = s->ffn.experts, choices = shape_choices(&s->ffn), hidden = m->hp.hidden;
-    bool latent = s->mixer.kind == MIXER_MLA, unsaid = norms_unsaid(x, l);
+    bool latent = s->mixer.kind == MIXER_MLA || s->mixer.kind == MIXER_COMPRESSED,
+         unsaid = norms_unsaid(x, l);
 
     return add_norm(x, TENSOR_ATTENTION_NORM, l, &w->attention_norm) ||
            (!s->parallel && add_norm(x, TENSOR_EXPERT_NORM, l, &w->expert_norm)) ||
@@ -690,6 +733,7 @@ static int add_vectors(struct export *x, int l)
                       unsaid ? NULL : w->k_norm, (int64_t)model_qk_norm_values(m, l, false), 0) ||
            add_vector(x, TENSOR_INDEX_NORM, l, false, w->index_norm, s->mixer.index_dim, 0) ||
            add_vector(x, TENSOR_INDEX_NORM, l, true, w->index_norm_bias, s->mixer.index_dim, 0) ||
+           add_compressors(x, l) ||
            add_vector(x, TENSOR_SINKS, l, false, w->sinks, s->mixer.heads, 0) ||
            add_vector(x, TENSOR_ROUTER, l, false, w->router, choices, hidden) ||
            add_vector(x, TENSOR_ROUTER, l, true, w->score_bias, choices, 0) ||

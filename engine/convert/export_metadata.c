@@ -164,11 +164,12 @@ static void put_experts(struct gguf_writer *w, const struct model *m, const stru
 static struct meta_value scaling(const struct model *m, const char *name)
 {
     static const char *const places[] = {"rope_scaling", "rope_parameters",
-                                         "rope_parameters.full_attention"};
+                                         "rope_parameters.full_attention",
+                                         "rope_parameters.compress"};
     struct meta_value v = {0};
     char path[128];
 
-    for (int i = 0; i < 3 && v.type == META_NONE; i++) {
+    for (int i = 0; i < 4 && v.type == META_NONE; i++) {
         snprintf(path, sizeof path, "%s.%s", places[i], name);
         v = family_config(m->file, path);
     }

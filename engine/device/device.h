@@ -168,6 +168,9 @@ struct route_job {
     /* per row, for the layer: NULL: none; NULL: for no row. imposed comes before them. Only the
      * route job knows edits: the engine sends layers that they touch to no layers job */
     const struct expert_edits *const *edits;
+    /* (rows): tokens, read only in layers whose experts follow from them (router_shape.by_token);
+     * NULL: of timing, each is token 0 */
+    const int *ids;
 };
 
 /* Rows of one expert: entries first .. first+count-1 of experts_job.row / .slot. */
@@ -254,6 +257,7 @@ struct layers_job {
     /* (rows): of which rows somebody reads x behind the model's last layer; NULL: of all. A device
      * may leave out the experts of others in that layer, whose x is then undefined. */
     const bool *wanted;
+    const int *ids; /* as in route_job */
 };
 
 /* Rows of one layer in the exchange layout: for each token, heads * key_dim values of K, then heads

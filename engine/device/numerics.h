@@ -119,7 +119,23 @@
  * width)), rounded first. A position's score: acc = acc + w_h * max(dot, 0) over the heads upwards
  * from +0, product and sum rounded each, dot as rule 13's. A row sees the K keys of the largest
  * scores; ties go to the lower position; or all, if there are K or fewer. Rule 13 then sums over
- * those alone, in order of position, in chunks of as many of them. Any thread; pure. */
+ * those alone, in order of position, in chunks of as many of them.
+ *
+ * 17. Attention over a window and compressed rows. A token's row: its matrix (rule 2 or 11) of the
+ * normed input, normed (rule 5), its last rope_dims values rotated (rule 6), rounded to the type of
+ * keys. A query: of the normed latent row of queries; each head by rule 5's x*r; rotated likewise;
+ * each value times scale, rounded. What compressed rows are made of, of each token: keys c, and
+ * gates g, to which the bias of the token's place in its block is added; both rounded to the type
+ * of values. The row of a block, value by value over its tokens upwards (overlap: over the first
+ * halves of the block before, if there is one, then over the second halves of its own): m = max of
+ * g; p = num_exp(g - m); s = s + p upwards from +0; a = fma(p, c, a) upwards from +0; a *
+ * num_recip(s). Then normed (rule 5), its last values rotated at the block's first position,
+ * rounded to the type of keys; the indexer's: to that of values. The indexer's queries and scores:
+ * rule 16, its last values rotated, over blocks in the place of positions. A row sees its window's
+ * rows, then the finished blocks, or those chosen, in order: chunks of NUM_CHUNK of that list,
+ * scores by rule 13, sums and sink by rule 7, all values of a row being values. The last rope_dims
+ * values of a head's result are rotated with the sines negated. Each group of heads times its part
+ * of o_a; the groups' results side by side times o. Any thread; pure. */
 #ifndef ENGINE_DEVICE_NUMERICS_H
 #define ENGINE_DEVICE_NUMERICS_H
 
@@ -435,6 +451,26 @@ static inline int num_best(const float *choice, const uint64_t *taken, int n)
     return best;
 }
 
+/* A score's share before any sum: num_exp of it behind the largest one, num_sigmoid, or the root of
+ * num_softplus, x * num_rsqrt(x), which is 0 for 0. */
+static inline float num_share(enum router_kind kind, float score, float max)
+{
+    float x;
+
+    if (kind == ROUTER_SIGMOID)
+        return num_sigmoid(score);
+    if (kind != ROUTER_ROOT)
+        return num_exp(score - max);
+    x = num_softplus(score);
+    return x * num_rsqrt(x);
+}
+
+/* Whether shares are divided by the sum of all. */
+static inline bool num_shares_sum(enum router_kind kind)
+{
+    return kind != ROUTER_SIGMOID && kind != ROUTER_ROOT;
+}
+
 /* num_route with experts that the router does not have: those with off[e] (n) take no part in any
  * maximum, sum or group. A group's score is that of the experts it has left. If fewer than k are
  * left, the last places get expert -1 and weight 0. */
@@ -455,10 +491,10 @@ static inline void num_route_without(const struct router_shape *r, const float *
     for (int e = 0; e < n; e++) {
         if (off[e])
             continue;
-        p[e] = r->kind == ROUTER_SIGMOID ? num_sigmoid(scores[e]) : num_exp(scores[e] - max);
+        p[e] = num_share(r->kind, scores[e], max);
         sum = sum + p[e];
     }
-    scale = r->kind == ROUTER_SIGMOID ? 1.0f : num_recip(sum);
+    scale = num_shares_sum(r->kind) ? num_recip(sum) : 1.0f;
     for (int e = 0; e < n; e++) {
         p[e] = off[e] ? 0.0f : p[e] * scale;
         choice[e] = off[e] ? -INFINITY : bias ? p[e] + bias[e] : p[e];
@@ -494,10 +530,9 @@ static inline void num_route_without(const struct router_shape *r, const float *
 }
 
 /* Rule 10. scores (n) become k experts, the likeliest first, and their weights. Softmax: p_e =
- * num_exp(s_e - max), over their sum, taken upwards; sigmoid: num_sigmoid(s_e). bias (n) or NULL is
- * added for the choice alone. Normalised: over the sum of the chosen ones, in the order of choice,
- * plus the floor.
- * Ties: the lower index. */
+ * num_exp(s_e - max), over their sum, taken upwards; sigmoid: num_sigmoid(s_e); root: num_share.
+ * bias (n) or NULL is added for the choice alone. Normalised: over the sum of the chosen ones, in
+ * the order of choice, plus the floor. Ties: the lower index. */
 static inline void num_route(const struct router_shape *r, const float *scores, const float *bias,
                              int n, int k, int *experts, float *weights)
 {
@@ -511,10 +546,10 @@ static inline void num_route(const struct router_shape *r, const float *scores, 
     for (int e = 1; e < n; e++)
         max = scores[e] > max ? scores[e] : max;
     for (int e = 0; e < n; e++) {
-        p[e] = r->kind == ROUTER_SIGMOID ? num_sigmoid(scores[e]) : num_exp(scores[e] - max);
+        p[e] = num_share(r->kind, scores[e], max);
         sum = sum + p[e];
     }
-    scale = r->kind == ROUTER_SIGMOID ? 1.0f : num_recip(sum);
+    scale = num_shares_sum(r->kind) ? num_recip(sum) : 1.0f;
     for (int e = 0; e < n; e++) {
         p[e] = p[e] * scale;
         choice[e] = bias ? p[e] + bias[e] : p[e];
@@ -537,6 +572,31 @@ static inline void num_route(const struct router_shape *r, const float *scores, 
             (r->factor != 0.0f ? r->factor : 1.0f);
     for (int slot = 0; slot < k; slot++)
         weights[slot] = weights[slot] * scale;
+}
+
+/* Rule 10, where experts follow from the token: their weights, as those of num_route; off: NULL, or
+ * experts that the router does not have (n), whose places get expert -1 and weight 0. */
+static inline void num_weigh(const struct router_shape *r, const float *scores, const uint8_t *off,
+                             int n, int k, int *experts, float *weights)
+{
+    float max = -INFINITY, all = 0.0f, sum = 0.0f, scale;
+
+    for (int e = 0; e < n; e++)
+        max = !(off && off[e]) && scores[e] > max ? scores[e] : max;
+    for (int e = 0; e < n && num_shares_sum(r->kind); e++)
+        if (!(off && off[e]))
+            all = all + num_share(r->kind, scores[e], max);
+    scale = num_shares_sum(r->kind) ? num_recip(all) : 1.0f;
+    for (int i = 0; i < k; i++) {
+        if (off && off[experts[i]])
+            experts[i] = -1;
+        weights[i] = experts[i] < 0 ? 0.0f : num_share(r->kind, scores[experts[i]], max) * scale;
+        sum = sum + weights[i];
+    }
+    scale = (r->normalised ? num_recip(sum + r->floor) : 1.0f) *
+            (r->factor != 0.0f ? r->factor : 1.0f);
+    for (int i = 0; i < k; i++)
+        weights[i] = experts[i] < 0 ? 0.0f : weights[i] * scale;
 }
 
 /* Rule 10, adjugate experts, after whatever changed the k chosen ones: place i gets that of the

@@ -28,7 +28,7 @@ static struct state_size rows(const struct mixer_shape *m, int heads, int key_di
                                .value_dim = value_dim,
                                .token_bytes = kv_type_bytes(k, heads * key_dim) +
                                               kv_type_bytes(v, heads * value_dim),
-                               .ring = m->window};
+                               .ring = shape_ring(m)};
 }
 
 struct state_size state_size(const struct mixer_shape *m, enum kv_type k, enum kv_type v)
@@ -41,6 +41,11 @@ struct state_size state_size(const struct mixer_shape *m, enum kv_type k, enum k
         return m->keys_of ? none : rows(m, m->kv_heads, m->key_dim, shape_value_dim(m), k, v);
     case MIXER_MLA:
         return rows(m, 1, m->kv_rank + m->rope_dims, m->index_heads ? m->index_dim : 0, k, v);
+    case MIXER_COMPRESSED: /* a token's own row, and that of the block that it is the last of */
+        return rows(m, 1, m->key_dim * (m->block ? 2 : 1),
+                    2 * (shape_compressed(m) + shape_index_compressed(m)) +
+                        (shape_index_compressed(m) ? m->index_dim : 0),
+                    k, v);
     case MIXER_SHORT_CONVOLUTION: return (struct state_size){.fixed_bytes = convolution(m, values)};
     case MIXER_DELTA_NET:
     case MIXER_KIMI_DELTA:
@@ -68,13 +73,13 @@ static int whole(int n, int of)
 /* For a layer with a window. */
 static int ring_room(const struct mixer_shape *m, const struct state_config *c)
 {
-    return whole(m->window + c->rows - 1, NUM_CHUNK);
+    return whole(shape_ring(m) + c->rows - 1, NUM_CHUNK);
 }
 
 bool state_is_ring(const struct mixer_shape *m, const struct state_config *c)
 {
-    return m->window > 0 && !m->keys_of && ring_room(m, c) < c->context &&
-           2 * STATE_COPIES_LEAST * (m->window - 1) < c->context - ring_room(m, c);
+    return shape_ring(m) > 0 && !m->keys_of && ring_room(m, c) < c->context &&
+           2 * STATE_COPIES_LEAST * (shape_ring(m) - 1) < c->context - ring_room(m, c);
 }
 
 int state_room(const struct mixer_shape *m, const struct state_config *c)
@@ -86,7 +91,21 @@ size_t state_copy_bytes(const struct mixer_shape *m, const struct state_config *
 {
     struct state_size s = state_size(m, c->k, c->v);
 
-    return s.fixed_bytes + (state_is_ring(m, c) ? s.token_bytes * (size_t)(m->window - 1) : 0);
+    return s.fixed_bytes + (state_is_ring(m, c) ? s.token_bytes * (size_t)(shape_ring(m) - 1) : 0);
+}
+
+/* The window's rows, the blocks' that are seen, and all of the indexer's. */
+static uint64_t compressed_reads(const struct mixer_shape *m, enum kv_type k, enum kv_type v,
+                                 int seen, int n_rows)
+{
+    int most = m->window + n_rows - 1, near = seen < most ? seen : most,
+        blocks = shape_blocks(m, seen - 1), far = shape_seen_blocks(m, seen - 1) * n_rows;
+    uint64_t keys = kv_type_bytes(k, m->key_dim) * (uint64_t)(near + (far < blocks ? far : blocks));
+
+    return seen <= 0 ? 0
+                     : keys + (shape_index_compressed(m)
+                                   ? kv_type_bytes(v, m->index_dim) * (uint64_t)blocks
+                                   : 0);
 }
 
 uint64_t state_read_bytes(const struct hparams *hp, enum kv_type k, enum kv_type v, int seen,
@@ -99,6 +118,10 @@ uint64_t state_read_bytes(const struct hparams *hp, enum kv_type k, enum kv_type
         struct state_size s = state_size(m, k, v);
         int most = s.ring ? s.ring + n_rows - 1 : seen;
 
+        if (m->kind == MIXER_COMPRESSED) {
+            sum += compressed_reads(m, k, v, seen, n_rows);
+            continue;
+        }
         if (m->index_top && seen > m->index_top) { /* all of the indexer's keys */
             sum += kv_type_bytes(v, s.value_dim) * (uint64_t)seen;
             most = m->index_top * n_rows;
@@ -112,8 +135,15 @@ uint64_t state_read_bytes(const struct hparams *hp, enum kv_type k, enum kv_type
 int state_not_blocks(const struct hparams *hp, enum kv_type k, enum kv_type v)
 {
     for (int l = 0; l < hp->n_layers; l++) {
-        struct state_size s = state_size(&hparams_layer(hp, l)->mixer, k, v);
+        const struct mixer_shape *m = &hparams_layer(hp, l)->mixer;
+        struct state_size s = state_size(m, k, v);
 
+        if (m->kind == MIXER_COMPRESSED) { /* rows of several parts, each of whole blocks */
+            s.key_dim = m->key_dim;
+            s.value_dim = !m->block                         ? 0
+                          : m->key_dim % KV_Q8_0_BLOCK != 0 ? m->key_dim
+                                                            : m->index_dim;
+        }
         if (k == KV_Q8_0 && s.key_dim % KV_Q8_0_BLOCK)
             return s.key_dim;
         if (v == KV_Q8_0 && s.value_dim % KV_Q8_0_BLOCK)

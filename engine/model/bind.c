@@ -481,6 +481,50 @@ static int bind_latent(struct binding *b, struct layer_weights *w, int layer, st
     return bind_plain(b, &w->o, TENSOR_O, layer, hidden, a->heads * a->value_dim, e);
 }
 
+/* What compressed rows are made of, and their indexer's. */
+static int bind_compressors(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    const struct mixer_shape *a = &hparams_layer(&b->model->hp, layer)->mixer;
+    int hidden = b->model->hp.hidden, n = shape_compressed(a), of_index = shape_index_compressed(a),
+        rc;
+
+    if ((rc = bind_plain(b, &w->compress_keys, TENSOR_COMPRESS_KEYS, layer, n, hidden, e)) ||
+        (rc = bind_plain(b, &w->compress_gates, TENSOR_COMPRESS_GATES, layer, n, hidden, e)) ||
+        (rc = bind_values(b, &w->compress_bias, TENSOR_COMPRESS_BIAS, layer, (int64_t)a->block * n,
+                          VECTOR_PLAIN, 0, e)) ||
+        (rc = bind_vector(b, &w->compress_norm, TENSOR_COMPRESS_NORM, layer, a->key_dim, e)) ||
+        !a->index_heads)
+        return rc;
+    if ((rc = bind_plain(b, &w->index_q, TENSOR_INDEX_Q, layer, a->index_heads * a->index_dim,
+                         a->q_rank, e)) ||
+        (rc = bind_plain(b, &w->index_k, TENSOR_INDEX_K, layer, of_index, hidden, e)) ||
+        (rc = bind_plain(b, &w->index_gate, TENSOR_INDEX_GATE, layer, of_index, hidden, e)) ||
+        (rc = bind_plain(b, &w->index_weights, TENSOR_INDEX_WEIGHTS, layer, a->index_heads, hidden,
+                         e)) ||
+        (rc = bind_values(b, &w->index_bias, TENSOR_INDEX_BIAS, layer, (int64_t)a->block * of_index,
+                          VECTOR_PLAIN, 0, e)))
+        return rc;
+    return bind_vector(b, &w->index_norm, TENSOR_INDEX_NORM, layer, a->index_dim, e);
+}
+
+static int bind_compressed(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    const struct mixer_shape *a = &hparams_layer(&b->model->hp, layer)->mixer;
+    int hidden = b->model->hp.hidden, q = a->heads * a->key_dim, out = a->out_groups * a->out_rank,
+        rc;
+
+    if ((rc = bind_plain(b, &w->q_a, TENSOR_Q_A, layer, a->q_rank, hidden, e)) ||
+        (rc = bind_vector(b, &w->q_norm, TENSOR_Q_A_NORM, layer, a->q_rank, e)) ||
+        (rc = bind_plain(b, &w->q, TENSOR_Q_B, layer, q, a->q_rank, e)) ||
+        (rc = bind_plain(b, &w->kv_a, TENSOR_KV_A, layer, a->key_dim, hidden, e)) ||
+        (rc = bind_vector(b, &w->k_norm, TENSOR_KV_A_NORM, layer, a->key_dim, e)) ||
+        (rc = bind_vector(b, &w->sinks, TENSOR_SINKS, layer, a->heads, e)) ||
+        (a->block && (rc = bind_compressors(b, w, layer, e))) ||
+        (rc = bind_plain(b, &w->o_a, TENSOR_O_A, layer, out, q / a->out_groups, e)))
+        return rc;
+    return bind_plain(b, &w->o, TENSOR_O, layer, hidden, out, e);
+}
+
 /* A tensor with a matrix for every expert, whose rows are `step` apart among `wide` ones, from
  * `first` on; and their biases. t NULL: each expert has its own tensors. */
 struct stack {
@@ -688,6 +732,35 @@ static int bind_experts(struct binding *b, struct layer_weights *w, int layer, s
 }
 
 /* The scores of experts are computed in F32, whatever the file's type. */
+/* The table that says which experts a token has; integers, which F32 holds exactly. */
+static int bind_token_experts(struct binding *b, struct layer_weights *w, int layer,
+                              struct error *e)
+{
+    const struct ffn_shape *s = &hparams_layer(&b->model->hp, layer)->ffn;
+    const struct tensor_view *t = want(b, TENSOR_TOKEN_EXPERTS, layer, 0, e);
+    int64_t n = (int64_t)b->model->hp.n_vocab * s->used;
+    int rc;
+
+    if (!t)
+        return ERR_MODEL;
+    if ((rc = check_shape(b, t, b->model->hp.n_vocab, s->used, 0, e)))
+        return rc;
+    if (t->packed || (t->type != DTYPE_I32 && t->type != DTYPE_I64 && t->type != DTYPE_F32))
+        return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s; integers are needed here",
+                         weight_file_path(b->model->file), t->name, dtype_info(t->type)->word);
+    if (!MEM_ROOM(b->vectors, b->n_vectors, b->room_vectors, 256))
+        return error_set(e, ERR_MEMORY, "out of memory for the list of vectors");
+    b->vectors[b->n_vectors++] =
+        (struct vector_job){.vector = &w->token_experts,
+                            .tensor = t,
+                            .count = n,
+                            .step = 1,
+                            .below = s->experts,
+                            .to = reserve(b, &b->arena, (size_t)n * sizeof(float), ALIGN)};
+    b->model->n_params += n;
+    return 0;
+}
+
 static int bind_router(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct ffn_shape *s = &hparams_layer(&b->model->hp, layer)->ffn;
@@ -710,6 +783,8 @@ static int bind_router(struct binding *b, struct layer_weights *w, int layer, st
             (rc = add_vector(b, &w->router_bias, t, 0, choices, e)))
             return rc;
     }
+    if (s->experts && s->router.by_token && (rc = bind_token_experts(b, w, layer, e)))
+        return rc;
     if (s->experts && s->router.expert_scales &&
         (rc = bind_values(b, &w->expert_scale, TENSOR_EXPERT_SCALE, layer, s->experts, VECTOR_PLAIN,
                           0, e)))
@@ -728,10 +803,11 @@ static int bind_mixer(struct binding *b, struct layer_weights *w, int layer, str
 {
     const struct mixer_shape *s = &hparams_layer(&b->model->hp, layer)->mixer;
 
-    return s->kind == MIXER_NONE  ? 0
-           : s->kind == MIXER_MLA ? bind_latent(b, w, layer, e)
-           : shape_recurrent(s)   ? bind_recurrent(b, w, layer, e)
-                                  : bind_attention(b, w, layer, e);
+    return s->kind == MIXER_NONE         ? 0
+           : s->kind == MIXER_MLA        ? bind_latent(b, w, layer, e)
+           : s->kind == MIXER_COMPRESSED ? bind_compressed(b, w, layer, e)
+           : shape_recurrent(s)          ? bind_recurrent(b, w, layer, e)
+                                         : bind_attention(b, w, layer, e);
 }
 
 /* The norms of one operator; role: of the only one, if there is no other. */

@@ -54,6 +54,7 @@ struct vector_job {
     size_t to;
     enum vector_form form;
     int turned; /* not 0: (n, turned) becomes (turned, n) */
+    int below;  /* not 0: whole numbers from 0 on below this, integers in the file or not */
 };
 
 struct binding {

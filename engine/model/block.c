@@ -40,11 +40,15 @@ int model_block_matrices(const struct model *m, struct block_id id,
         all[14] = (struct block_matrix){&l->index_q, MATRIX_INDEX_Q};
         all[15] = (struct block_matrix){&l->index_k, MATRIX_INDEX_K};
         all[16] = (struct block_matrix){&l->index_weights, MATRIX_INDEX_WEIGHTS};
-        all[17] = (struct block_matrix){&l->input_gate, MATRIX_INPUT_GATE};
-        all[18] = (struct block_matrix){&l->input_out, MATRIX_INPUT_OUT};
-        all[19] = (struct block_matrix){&l->laurel_in, MATRIX_LAUREL_IN};
-        all[20] = (struct block_matrix){&l->laurel_out, MATRIX_LAUREL_OUT};
-        n = 21;
+        all[17] = (struct block_matrix){&l->index_gate, MATRIX_INDEX_GATE};
+        all[18] = (struct block_matrix){&l->compress_keys, MATRIX_COMPRESS_KEYS};
+        all[19] = (struct block_matrix){&l->compress_gates, MATRIX_COMPRESS_GATES};
+        all[20] = (struct block_matrix){&l->o_a, MATRIX_O_A};
+        all[21] = (struct block_matrix){&l->input_gate, MATRIX_INPUT_GATE};
+        all[22] = (struct block_matrix){&l->input_out, MATRIX_INPUT_OUT};
+        all[23] = (struct block_matrix){&l->laurel_in, MATRIX_LAUREL_IN};
+        all[24] = (struct block_matrix){&l->laurel_out, MATRIX_LAUREL_OUT};
+        n = 25;
         if (id.layer == 0)
             all[n++] = (struct block_matrix){&m->input_project, MATRIX_INPUT_PROJECT};
         for (int i = 0; id.layer == 0 && i + 1 < m->hp.streams; i++)
@@ -79,6 +83,10 @@ const char *matrix_part_name(enum matrix_part part)
                                                     "index_q",
                                                     "index_k",
                                                     "index_weights",
+                                                    "index_gate",
+                                                    "compress_keys",
+                                                    "compress_gates",
+                                                    "o_a",
                                                     "input_gate",
                                                     "input_out",
                                                     "laurel_in",
@@ -100,8 +108,9 @@ size_t model_qk_norm_values(const struct model *m, int layer, bool queries)
     const struct mixer_shape *s = &hparams_layer(&m->hp, layer)->mixer;
     const float *norm = queries ? m->layers[layer].q_norm : m->layers[layer].k_norm;
 
-    return !norm                  ? 0
-           : s->kind == MIXER_MLA ? (size_t)(queries ? s->q_rank : s->kv_rank)
+    return !norm                         ? 0
+           : s->kind == MIXER_MLA        ? (size_t)(queries ? s->q_rank : s->kv_rank)
+           : s->kind == MIXER_COMPRESSED ? (size_t)(queries ? s->q_rank : s->key_dim)
            : s->qk_norm == QK_NORM_WHOLE
                ? (size_t)(queries ? s->heads : s->kv_heads) * (size_t)s->key_dim
                : (size_t)s->key_dim;
@@ -147,6 +156,15 @@ static uint64_t stream_bytes(const struct model *m, const struct layer_weights *
     return sizeof(float) * (n * hidden + n * n * n + n * n + (l->stream_scale ? hidden : 0));
 }
 
+/* F32 values of compressors besides their matrices and the indexer's norm. */
+static uint64_t compressor_values(const struct mixer_shape *s)
+{
+    if (s->kind != MIXER_COMPRESSED || !s->block)
+        return 0;
+    return (uint64_t)s->block * (uint64_t)(shape_compressed(s) + shape_index_compressed(s)) +
+           (uint64_t)s->key_dim;
+}
+
 struct block_bytes model_block_parts(const struct model *m, struct block_id id)
 {
     struct block_matrix list[BLOCK_MATRICES];
@@ -174,8 +192,11 @@ struct block_bytes model_block_parts(const struct model *m, struct block_id id)
                     (l->expert_scale ? (uint64_t)s->experts : 0)) *
                        sizeof(float);
         if (l->index_norm)
-            b.norms += 2 * (uint64_t)hparams_layer(&m->hp, id.layer)->mixer.index_dim *
-                       sizeof(float);
+            b.norms += (l->index_bias ? 1 : 2) *
+                       (uint64_t)hparams_layer(&m->hp, id.layer)->mixer.index_dim * sizeof(float);
+        b.norms += compressor_values(&hparams_layer(&m->hp, id.layer)->mixer) * sizeof(float);
+        b.router += l->token_experts ? (uint64_t)m->hp.n_vocab * (uint64_t)s->used * sizeof(float)
+                                     : 0;
         if (l->sinks)
             b.biases += (uint64_t)hparams_layer(&m->hp, id.layer)->mixer.heads * sizeof(float);
     }

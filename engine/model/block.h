@@ -40,6 +40,10 @@ enum matrix_part {
     MATRIX_INDEX_Q, /* of its indexer */
     MATRIX_INDEX_K,
     MATRIX_INDEX_WEIGHTS,
+    MATRIX_INDEX_GATE, /* of MIXER_COMPRESSED */
+    MATRIX_COMPRESS_KEYS,
+    MATRIX_COMPRESS_GATES,
+    MATRIX_O_A,
     MATRIX_INPUT_GATE,
     MATRIX_INPUT_OUT,
     MATRIX_LAUREL_IN,
@@ -55,7 +59,7 @@ enum matrix_part {
     MATRIX_PARTS
 };
 
-#define BLOCK_MATRICES (23 + 2 * (HPARAMS_STREAMS_MOST - 1)) /* most matrices of a block */
+#define BLOCK_MATRICES (27 + 2 * (HPARAMS_STREAMS_MOST - 1)) /* most matrices of a block */
 
 /* One matrix of a block. Adapters (LoRA) are attached to it by (block, part): matrix.lora. */
 struct block_matrix {

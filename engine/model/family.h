@@ -106,8 +106,17 @@ enum tensor_role {
     TENSOR_INDEX_K,
     TENSOR_INDEX_WEIGHTS,
     TENSOR_INDEX_NORM,
-    TENSOR_ROUTER_BIAS, /* (experts) or (1, experts): only for the choice */
-    TENSOR_DENSE_GATE,  /* of a dense layer: the same */
+    /* of MIXER_COMPRESSED, see struct layer_weights */
+    TENSOR_INDEX_GATE,
+    TENSOR_INDEX_BIAS,
+    TENSOR_COMPRESS_KEYS,
+    TENSOR_COMPRESS_GATES,
+    TENSOR_COMPRESS_BIAS,
+    TENSOR_COMPRESS_NORM,
+    TENSOR_O_A,
+    TENSOR_TOKEN_EXPERTS, /* (vocab, used), integers */
+    TENSOR_ROUTER_BIAS,   /* (experts) or (1, experts): only for the choice */
+    TENSOR_DENSE_GATE,    /* of a dense layer: the same */
     TENSOR_DENSE_UP,
     TENSOR_DENSE_DOWN,
     /* of a recurrent mixer, see struct layer_weights */

@@ -6,9 +6,9 @@
 
 #define FIELD(f) digest_add(d, &(f), sizeof(f))
 
-static_assert(sizeof(struct mixer_shape) == 156, "a field of mixer_shape is not hashed");
-static_assert(sizeof(struct router_shape) == 36, "a field of router_shape is not hashed");
-static_assert(sizeof(struct ffn_shape) == 88, "a field of ffn_shape is not hashed");
+static_assert(sizeof(struct mixer_shape) == 172, "a field of mixer_shape is not hashed");
+static_assert(sizeof(struct router_shape) == 40, "a field of router_shape is not hashed");
+static_assert(sizeof(struct ffn_shape) == 92, "a field of ffn_shape is not hashed");
 static_assert(sizeof(struct norms_shape) == 16, "a field of norms_shape is not hashed");
 
 static void add_flag(struct digest *d, bool flag)
@@ -77,6 +77,12 @@ static void add_mixer(struct digest *d, const struct mixer_shape *s)
     }
     if (s->latent_factor != 0.0f)
         FIELD(s->latent_factor);
+    if (s->kind == MIXER_COMPRESSED) {
+        FIELD(s->block);
+        FIELD(s->out_groups);
+        FIELD(s->out_rank);
+        add_flag(d, s->overlap);
+    }
 }
 
 static void add_router(struct digest *d, const struct router_shape *s)
@@ -96,6 +102,8 @@ static void add_router(struct digest *d, const struct router_shape *s)
     }
     if (s->identities)
         FIELD(s->identities);
+    if (s->by_token)
+        add_flag(d, true);
 }
 
 static void add_ffn(struct digest *d, const struct ffn_shape *s)

@@ -205,6 +205,12 @@ static int infer_sizes(struct hparams *hp, const struct family *family, const st
             return missing(family, f, TENSOR_ATTENTION_NORM, 0, e);
         hp->n_layers++;
     }
+    if (hp->common.mixer.kind == MIXER_COMPRESSED) { /* all of it is metadata */
+        if (!hp->common.mixer.rope_dims)
+            hp->common.mixer.rope_dims = hparams_partial_rotary(hp->common.mixer.key_dim, family,
+                                                                f);
+        return 0;
+    }
     return hp->common.mixer.kind == MIXER_MLA ? infer_latent(hp, f, e)
                                               : infer_heads(hp, family, f, e);
 }

@@ -312,6 +312,27 @@ static void unpack_vector(const struct vector_job *v, float *out)
         packed_values(v->tensor, (v->from + i) / cols, out + i);
 }
 
+/* Numbers that F32 does not hold become -1, which is refused as any beyond the limit. */
+static void read_numbers(const struct vector_job *v, float *out)
+{
+    const uint8_t *p = v->tensor->data;
+
+    for (int64_t i = 0; i < v->count; i++) {
+        int64_t n;
+        int32_t small;
+
+        if (v->tensor->type == DTYPE_F32) {
+            memcpy(&out[i], p + 4 * i, 4);
+            continue;
+        }
+        memcpy(&small, p + 4 * i, 4);
+        n = small;
+        if (v->tensor->type == DTYPE_I64)
+            memcpy(&n, p + 8 * i, 8);
+        out[i] = n >= 0 && n < 1 << 24 ? (float)n : -1.0f;
+    }
+}
+
 void load_vectors(const struct binding *b, uint8_t *arena)
 {
     for (size_t i = 0; i < b->n_vectors; i++) {
@@ -322,6 +343,8 @@ void load_vectors(const struct binding *b, uint8_t *arena)
         if (!v->tensor) {
             for (int64_t k = 0; k < v->count; k++)
                 out[k] = v->fill;
+        } else if (v->below) {
+            read_numbers(v, out);
         } else if (v->turned) {
             turn(v, out);
             reform(v->form, out, v->count);
@@ -380,12 +403,29 @@ int model_check(const struct model *m, struct error *e)
     return m->packing ? check_found(m->packing, e) : weight_file_check(m->file, e);
 }
 
+/* Whether a vector has whole numbers below its limit alone. */
+static bool numbers_fit(const struct vector_job *v)
+{
+    const float *x = *v->vector;
+
+    for (int64_t i = 0; i < v->count && v->below; i++)
+        if (!(x[i] >= 0.0f && x[i] < (float)v->below && x[i] == floorf(x[i])))
+            return false;
+    return true;
+}
+
 /* Norms, biases and routers: checks all, since they are small. */
 static int check_vectors(const struct binding *b, struct error *e)
 {
-    for (size_t i = 0; i < b->n_vectors; i++)
-        if (!values_finite(*b->vectors[i].vector, (int)b->vectors[i].count))
-            return tensor_broken(b->model->file, b->vectors[i].tensor->name, e);
+    for (size_t i = 0; i < b->n_vectors; i++) {
+        const struct vector_job *v = &b->vectors[i];
+
+        if (!values_finite(*v->vector, (int)v->count))
+            return tensor_broken(b->model->file, v->tensor->name, e);
+        if (!numbers_fit(v))
+            return error_set(e, ERR_MODEL, "%s: tensor %s has a number that is none from 0 to %d",
+                             weight_file_path(b->model->file), v->tensor->name, v->below - 1);
+    }
     return 0;
 }
 

@@ -70,6 +70,13 @@ struct layer_weights {
      * hidden), (index_heads, hidden), and weights and biases (index_dim) of the keys' layer norm */
     struct matrix index_q, index_k, index_weights;
     const float *index_norm, *index_norm_bias;
+    /* MIXER_COMPRESSED has these besides q_a, q, kv_a (key_dim, hidden) and sinks: of compressed
+     * rows, (shape_compressed, hidden) twice, the gates' bias (block, shape_compressed) and the
+     * rows' norm (key_dim); of its indexer's likewise, index_k (shape_index_compressed, hidden) and
+     * index_gate, index_bias (block, shape_index_compressed); and per group of heads its part of
+     * o_a (out_groups*out_rank, heads*key_dim/out_groups), whose results o takes */
+    struct matrix compress_keys, compress_gates, index_gate, o_a;
+    const float *compress_bias, *compress_norm, *index_bias;
     /* (head_dim) or (heads*head_dim) and (kv_heads*head_dim), see enum qk_norm; MLA: (q_rank) and
      * (kv_rank); NULL: none */
     const float *q_norm, *k_norm;
@@ -78,8 +85,10 @@ struct layer_weights {
     const float *router_bias;            /* (routed experts): of router_shape.choice_bias */
     const float *expert_scale;           /* (routed experts): of router_shape.expert_scales */
     const float *scale;                  /* one number: of layer_shape.scaled; NULL: none */
-    const float *score_bias;             /* (routed experts): added to the scores; NULL: none */
-    const float *sinks;                  /* (heads): of mixer_shape.sinks */
+    /* (n_vocab, used): numbers of experts, of router_shape.by_token */
+    const float *token_experts;
+    const float *score_bias; /* (routed experts): added to the scores; NULL: none */
+    const float *sinks;      /* (heads): of mixer_shape.sinks */
     /* of layer_shape.inputs: (inputs, hidden), (hidden, inputs), and the norm after both */
     struct matrix input_gate, input_out;
     struct norm_weights input_after;

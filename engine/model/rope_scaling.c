@@ -45,13 +45,14 @@ static int read_factors(float **out, int n, const struct family *family,
     return 0;
 }
 
-/* A number of the scaling's settings: config.json's name in any of its three places, or GGUF's
+/* A number of the scaling's settings: config.json's name in any of its four places, or GGUF's
  * under "rope.scaling.". */
 static double number(const struct family *family, const struct weight_file *f, const char *gguf,
                      const char *json, double missing)
 {
     static const char *const places[] = {"rope_scaling", "rope_parameters",
-                                         "rope_parameters.full_attention"};
+                                         "rope_parameters.full_attention",
+                                         "rope_parameters.compress"};
     char key[160];
     struct meta_value v = {0};
 
@@ -60,7 +61,7 @@ static double number(const struct family *family, const struct weight_file *f, c
                  gguf ? gguf : "");
         v = gguf ? weight_file_meta(f, key) : v;
     }
-    for (int i = 0; i < 3 && weight_file_format(f) != WEIGHT_GGUF && v.type == META_NONE; i++) {
+    for (int i = 0; i < 4 && weight_file_format(f) != WEIGHT_GGUF && v.type == META_NONE; i++) {
         snprintf(key, sizeof key, "%s.%s", places[i], json);
         v = family_config(f, key);
     }

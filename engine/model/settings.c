@@ -31,7 +31,8 @@ static void check_activation(const struct hparams *hp, struct describer *d)
 /* The router of a layer with experts. */
 static void check_router(const struct hparams *hp, struct describer *d)
 {
-    static const char *const softmax[] = {"softmax", NULL}, *const sigmoid[] = {"sigmoid", NULL};
+    static const char *const softmax[] = {"softmax", NULL}, *const sigmoid[] = {"sigmoid", NULL},
+                             *const root[] = {"sqrtsoftplus", NULL};
 
     for (int l = 0; l < hp->n_layers; l++) {
         const struct ffn_shape *s = &hparams_layer(hp, l)->ffn;
@@ -42,7 +43,10 @@ static void check_router(const struct hparams *hp, struct describer *d)
                             l, s->used, s->router.groups_used, s->router.groups,
                             s->experts / s->router.groups * s->router.groups_used);
         if (s->experts && s->router.kind != ROUTER_SPARSEMIXER)
-            describe_only(d, "scoring_func", s->router.kind == ROUTER_SIGMOID ? sigmoid : softmax);
+            describe_only(d, "scoring_func",
+                          s->router.kind == ROUTER_SIGMOID ? sigmoid
+                          : s->router.kind == ROUTER_ROOT  ? root
+                                                           : softmax);
     }
 }
 

@@ -17,6 +17,7 @@ static const struct {
     [MIXER_LIGHTNING] = {"lightning attention", false},
     [MIXER_MAMBA2] = {"a Mamba 2 mixer", true},
     [MIXER_MAMBA1] = {"a Mamba 1 mixer", true},
+    [MIXER_COMPRESSED] = {"attention to compressed keys", true},
 }, ffns[FFN_KINDS] = {
     [FFN_ROUTED] = {"routed experts", true},
     [FFN_DENSE] = {"a dense feed-forward", true},
@@ -41,6 +42,7 @@ static const char *const routers[ROUTER_KINDS] = {
     [ROUTER_SPARSEMIXER] = "SparseMixer",
     [ROUTER_SOFTMAX] = "softmax",
     [ROUTER_SIGMOID] = "sigmoid",
+    [ROUTER_ROOT] = "square root of softplus",
 };
 
 static const char *const norms[NORM_KINDS] = {

@@ -18,6 +18,9 @@ enum mixer_kind {
     MIXER_LIGHTNING,         /* linear attention with a fixed decay per head, arXiv:2401.04658 */
     MIXER_MAMBA2,            /* arXiv:2405.21060 */
     MIXER_MAMBA1,            /* arXiv:2312.00752, its inputs normed (Jamba, arXiv:2403.19887) */
+    /* attention over a window of shared keys and values, and rows that stand for blocks of tokens
+     * before (DeepSeek-V4's report, 2.3) */
+    MIXER_COMPRESSED,
     MIXER_KINDS
 };
 
@@ -78,6 +81,13 @@ struct mixer_shape {
      * an indexer (arXiv:2603.12201). The first rope_dims values of its heads are rotated so. */
     int index_heads, index_dim, index_top;
     enum rope_pairing index_rope;
+    /* MIXER_COMPRESSED (rule 17 of numerics.h): one head of key_dim values is key and value of all;
+     * q comes through a row of q_rank. A finished block of so many tokens has a row of its own, 0:
+     * there are none, only the window; overlap: it is made of the block before too, and the indexer
+     * chooses index_top of all; else a row sees every finished block. The output goes through
+     * out_groups groups of heads, each to out_rank values */
+    int block, out_groups, out_rank;
+    bool overlap;
     /* recurrent kinds: taps of the convolution, groups that share B and C (Mamba2), state width */
     int taps, groups, state;
     bool tiled;        /* value head h uses key head h mod kv_heads, not h / (heads / kv_heads) */
@@ -121,6 +131,7 @@ enum router_kind {
     ROUTER_SPARSEMIXER,
     ROUTER_SOFTMAX, /* softmax over all, the k largest; normalised: their weights sum to 1 */
     ROUTER_SIGMOID, /* the same with sigmoid */
+    ROUTER_ROOT,    /* the same with the square root of softplus (DeepSeek-V4) */
     ROUTER_KINDS
 };
 
@@ -137,6 +148,9 @@ struct router_shape {
     bool choice_bias;        /* added to the scores, only for the choice */
     bool expert_scales;      /* weights times a factor of their expert, after all else */
     int groups, groups_used; /* experts are chosen from the best groups; 0: from all */
+    /* the experts follow from the token alone, by a table; scores only weight them (hash layers,
+     * arXiv:2106.04426; DeepSeek-V4) */
+    bool by_token;
     /* So many more than the layer's experts are chosen from, numbered after those: they have no
      * matrices and give what they get (zero-computation experts, LongCat-Flash, arXiv:2509.01322)
      */
@@ -332,6 +346,36 @@ static inline int shape_first_key(const struct mixer_shape *s, int pos)
     return s->chunked                          ? pos - pos % s->window
            : s->window > 0 && pos >= s->window ? pos - s->window + 1
                                                : 0;
+}
+
+/* The window of a layer that keeps no other row than those in it; 0: it keeps all. */
+static inline int shape_ring(const struct mixer_shape *s)
+{
+    return s->block ? 0 : s->window;
+}
+
+/* MIXER_COMPRESSED: what a row's compressor is given (keys' parts, then as many gates), and its
+ * indexer's; and finished blocks before and with this position, and those that it sees of them. */
+static inline int shape_compressed(const struct mixer_shape *s)
+{
+    return s->block ? s->key_dim * (s->overlap ? 2 : 1) : 0;
+}
+
+static inline int shape_index_compressed(const struct mixer_shape *s)
+{
+    return s->kind == MIXER_COMPRESSED && s->index_heads ? 2 * s->index_dim : 0;
+}
+
+static inline int shape_blocks(const struct mixer_shape *s, int pos)
+{
+    return s->block ? (pos + 1) / s->block : 0;
+}
+
+static inline int shape_seen_blocks(const struct mixer_shape *s, int pos)
+{
+    int n = shape_blocks(s, pos);
+
+    return s->index_heads && n > s->index_top ? s->index_top : n;
 }
 
 /* MLA: keys that a query at this position sees. */

@@ -243,6 +243,11 @@ struct cpu_device {
      * CPU_SPLIT_ROWS x positions in whole chunks; what was chosen, max_rows x chosen_most, kept for
      * later layers of the same rows */
     float *index_keys, *index_q, *index_weights, *index_scores;
+    /* MIXER_COMPRESSED: what compressed rows are made of, (max_rows, shape_compressed) twice, and
+     * the indexer's gates as index_keys; results of chunks a query may have (chunks_max elsewhere)
+     */
+    float *compress_keys, *compress_gates, *index_gates;
+    int list_chunks;
     int *chosen, chosen_most;
     float *ffn;                             /* max_rows * used x expert_ffn, float experts */
     float *out;                             /* used x max_rows x hidden */
@@ -269,6 +274,7 @@ struct cpu_device {
     /* the current job */
     const float *const *strengths; /* of each of its rows (struct attention_job) */
     const struct attention_job *attention_job;
+    const int *ids; /* of each of its rows: tokens; NULL: all 0 */
     /* of an attention job that asks for scores: where to, and the last row's position; else NULL */
     float *kept_scores;
     int kept_stride, kept_pos;
@@ -485,6 +491,15 @@ void kv_store_value(const struct cpu_device *d, const struct kv_state *s, int la
 /* The latent row of MLA: in the layout of a value, in the keys' place and type. */
 void kv_store_latent(const struct cpu_device *d, const struct kv_state *s, int layer, int pos,
                      const float *x);
+/* Values first .. first + n - 1 of a token's row in a layer of MIXER_COMPRESSED, of the key or of
+ * the value: stored, read as floats, or copied in the cache's layout as a row of n. Of Q8_0 `first`
+ * and n are multiples of a block. */
+void kv_store_part(const struct cpu_device *d, const struct kv_state *s, int layer, bool value,
+                   int pos, int first, int n, const float *x);
+void kv_load_part(const struct cpu_device *d, const struct kv_state *s, int layer, bool value,
+                  int pos, int first, int n, float *x);
+void kv_copy_part(const struct cpu_device *d, const struct kv_state *s, int layer, bool value,
+                  int pos, int first, int n, uint8_t *row);
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e);
 
 /* mixers/indexer.c: which keys a row sees (rule 16 of numerics.h), in MLA layers with index_top */
@@ -498,6 +513,12 @@ void indexer_query(struct cpu_device *d, int tid, int layer, int head, const str
                    int t0, int t1);
 /* Phases: scores of all keys, then each row's choice. All keys of the job are stored. */
 void indexer_phases(struct cpu_device *d, int tid, int layer, int rows);
+/* Scores of row t with n keys (NUM_CHUNK at most), laid out as values, to out; the positions of the
+ * k largest of n > k scores, upwards; and the place of a row's choice. */
+void indexer_scores(struct cpu_device *d, struct thread_scratch *s, int layer, int t,
+                    const void *keys, int n, float *out);
+void indexer_choose(const float *scores, int n, int k, int *chosen);
+int *indexer_choice(const struct cpu_device *d, int t);
 /* The positions that a row of the job sees, in order, shape_seen_keys of them; NULL: all. */
 const int *indexer_chosen(const struct cpu_device *d, int layer, int t);
 
@@ -556,9 +577,10 @@ struct cpu_mixer {
     double (*work)(const struct cpu_device *d, int layer, int rows);
 };
 extern const struct cpu_mixer *const cpu_mixers[MIXER_KINDS];
-extern const struct cpu_mixer cpu_attention_mixer; /* mixers/attention.c */
-extern const struct cpu_mixer cpu_mla_mixer;       /* mixers/mla.c */
-extern const struct cpu_mixer cpu_recurrent_mixer; /* mixers/recurrent.c: all kinds of them */
+extern const struct cpu_mixer cpu_attention_mixer;  /* mixers/attention.c */
+extern const struct cpu_mixer cpu_mla_mixer;        /* mixers/mla.c */
+extern const struct cpu_mixer cpu_compressed_mixer; /* mixers/compressed.c */
+extern const struct cpu_mixer cpu_recurrent_mixer;  /* mixers/recurrent.c: all kinds of them */
 /* columns of a token's row in the phases of a recurrent mixer; 0: the layer has none */
 int recurrent_width(const struct cpu_device *d, int layer);
 
@@ -573,6 +595,25 @@ void input_prepare_row(const struct cpu_device *d, int layer, bool quantised, co
  * Several rows' are copied where they lie a whole row of heads apart. */
 const float *gather_queries(const struct cpu_device *d, struct thread_scratch *s, int all, int dims,
                             int r0, int rows, int head, int heads);
+
+/* mixers/products.c */
+/* Rows r0 .. r1-1 of w for tokens t0 .. t1-1, for any r0: rows are multiplied in whole groups.
+ * Returns the address of the first of them in `out` (t1 - t0, stride), whose rows have space for 15
+ * more: product_stride floats each. */
+float *product_part(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
+                    const struct input *in, int t0, int t1, float *out, ptrdiff_t stride,
+                    struct prefetch_hint next);
+ptrdiff_t product_stride(int rows);
+/* Rows per task of a matrix that is not divided by heads, for a job of so many rows; its tasks; and
+ * one of them, into the job's buffer (rows, w->rows). */
+int product_unit(int rows);
+int product_units(const struct matrix *w, int rows);
+void product_task(struct cpu_device *d, int tid, const struct matrix *w, int unit,
+                  const struct input *in, int t0, int t1, float *rows, struct prefetch_hint next);
+/* n tokens of `cols` numbers, `stride` apart, as the input of w: in this thread's panels if w is
+ * quantised. */
+struct input product_input(struct cpu_device *d, int tid, const struct matrix *w, float *x,
+                           ptrdiff_t stride, int n);
 
 /* mixers/output.c: the projection o that a mixer ends with, by a phase; y or residual as in
  * cpu_mixer.phases. One row's input is made by every thread for itself, by `first` with its first

@@ -60,6 +60,7 @@
     X(strengths, z.rows)                         \
     X(head_strengths, z.rows)                    \
     X(edits, z.rows)                             \
+    X(ids, z.rows)                               \
     X(resume_at, z.rows)                         \
     X(hands_over, z.rows)                        \
     X(wanted, z.rows)                            \
@@ -702,6 +703,7 @@ static void fetch_ahead(struct forward *f, int layer)
     struct route_job j = {.layer = layer,
                           .rows = 1,
                           .x = f->x,
+                          .ids = f->ids,
                           .h = f->guess_h,
                           .scores = f->guess_scores,
                           .experts = f->guess,
@@ -737,11 +739,13 @@ static void prefetch(struct forward *f, int layer)
     fetch_ahead(f, layer + 1);
 }
 
-/* A layer's own, while its mixer computes: where its router sees the stream before that, and so
- * says for certain who is needed. */
+/* A layer's own, while its mixer computes: where its router sees the stream before that, or the
+ * token alone, and so says for certain who is needed. */
 static void fetch_known(struct forward *f, int layer)
 {
-    if (hparams_layer(&f->model->hp, layer)->ffn.router.early)
+    const struct router_shape *r = &hparams_layer(&f->model->hp, layer)->ffn.router;
+
+    if (r->early || r->by_token)
         fetch_ahead(f, layer);
 }
 
@@ -1011,6 +1015,7 @@ int blocks_route(struct forward *f, int layer, struct error *e)
                               .experts = f->experts + (size_t)layer * pairs,
                               .weights = f->weights + (size_t)layer * pairs,
                               .imposed = f->imposed,
+                              .ids = f->ids,
                               .edits = f->edited ? f->edits : NULL};
     uint64_t start = clock_now();
     bool absent;
@@ -1091,7 +1096,8 @@ struct layers_job blocks_layers_job(struct forward *f, int first, int last)
                                .weights = f->weights + (size_t)first * pairs,
                                .imposed = f->imposed,
                                .strengths = strengths_of(f),
-                               .inputs = f->inputs};
+                               .inputs = f->inputs,
+                               .ids = f->ids};
 }
 
 void blocks_layers_ran(struct forward *f, int first, int last, int device)
@@ -1220,6 +1226,7 @@ int blocks_begin(struct forward *f, const struct span *spans, const int *const *
         for (int r = 0; r < spans[i].rows; r++) {
             f->strengths[f->rows + r] = spans[i].strengths;
             f->edits[f->rows + r] = spans[i].edits;
+            f->ids[f->rows + r] = ids[i][r];
         }
         for (int r = 0; r < spans[i].rows && rc == 0; r++)
             rc = model_embed(f->model, ids[i][r], spans[i].pos + r,

@@ -115,6 +115,7 @@ static void cut_rows(const struct forward *pass, struct forward *f, int row0, in
         f->spans[f->n_spans++] = s;
     }
     f->strengths = pass->strengths + at;
+    f->ids = pass->ids + at;
     f->wanted = pass->wanted + at;
     f->inputs = pass->inputs + at * (size_t)hparams_beside(hp);
     f->x = pass->x + at * hidden;

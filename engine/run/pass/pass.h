@@ -83,6 +83,7 @@ struct forward {
     /* per row, and per row of the head: its span's; adapted: some are not NULL */
     const float **strengths, **head_strengths;
     bool adapted;
+    int *ids; /* (max_rows): the rows' tokens */
     /* likewise, of their routing; layers that they touch are not fused */
     const struct expert_edits **edits;
     bool edited;

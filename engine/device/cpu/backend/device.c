@@ -101,6 +101,9 @@ struct attention_widths {
     size_t ones; /* a head's values, if they are normed without weights */
     /* of indexers: a key, all heads, all weights, most keys chosen; bytes of a row that is */
     size_t index_dim, index_q, index_weights, chosen, selected;
+    /* of MIXER_COMPRESSED: what a token gives to compressed rows; chunks that a query may have, in
+     * chunks of the context, for compressed rows come to the tokens' own */
+    size_t compressed, lists;
 };
 
 /* MLA: a query is as wide as a cached row, its values as the unrotated part of it. */
@@ -123,9 +126,28 @@ static void widen_latent(struct attention_widths *w, const struct mixer_shape *m
     w->chosen = max_size(w->chosen, (size_t)m->index_top);
 }
 
+/* Attention to compressed keys: all values of a head, and each group's output. */
+static void widen_compressed(struct attention_widths *w, const struct mixer_shape *m)
+{
+    size_t key = (size_t)m->key_dim, out = (size_t)m->out_groups * (size_t)m->out_rank;
+
+    w->outputs = max_size(w->outputs, out);
+    w->latents = max_size(w->latents, out);
+    w->latent = max_size(w->latent, key);
+    w->q_latent = max_size(w->q_latent, (size_t)m->q_rank);
+    w->task = max_size(w->task, max_size(key, CPU_WIDE) + NUM_LANES);
+    w->ones = max_size(w->ones, key);
+    w->compressed = max_size(w->compressed, (size_t)shape_compressed(m));
+    w->index_dim = max_size(w->index_dim, (size_t)shape_index_compressed(m));
+    w->index_q = max_size(w->index_q, (size_t)m->index_heads * (size_t)m->index_dim);
+    w->index_weights = max_size(w->index_weights, (size_t)m->index_heads);
+    w->chosen = max_size(w->chosen, (size_t)m->index_top);
+    w->lists = 2;
+}
+
 static struct attention_widths widest(const struct cpu_device *d)
 {
-    struct attention_widths w = {0};
+    struct attention_widths w = {.lists = 1};
 
     for (int l = 0; l < d->model->hp.n_layers; l++) {
         const struct mixer_shape *m = &shape_of(d, l)->mixer;
@@ -147,7 +169,11 @@ static struct attention_widths widest(const struct cpu_device *d)
         w.split = max_size(w.split, heads * values);
         if (m->kind == MIXER_MLA)
             widen_latent(&w, m);
-        if (m->index_top)
+        if (m->kind == MIXER_COMPRESSED)
+            widen_compressed(&w, m);
+        if (m->kind == MIXER_COMPRESSED && m->index_heads)
+            w.selected = max_size(w.selected, kv_type_bytes(d->kv_v, m->index_dim));
+        if (m->index_top || m->kind == MIXER_COMPRESSED)
             w.selected = max_size(w.selected, a->key_block / NUM_LANES);
         if (m->value_norm)
             w.ones = max_size(w.ones, values);
@@ -231,9 +257,16 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
         d->index_scores = arena_take(c, CPU_SPLIT_ROWS * chunks * NUM_CHUNK, sizeof(float));
         d->chosen = arena_take(c, rows * (size_t)d->chosen_most, sizeof *d->chosen);
     }
-    d->chunk_o = arena_take(c, CPU_SPLIT_ROWS * chunks * a.split, sizeof(float));
-    d->chunk_max = arena_take(c, CPU_SPLIT_ROWS * chunks * a.heads, sizeof(float));
-    d->chunk_sum = arena_take(c, CPU_SPLIT_ROWS * chunks * a.heads, sizeof(float));
+    if (a.compressed) {
+        d->compress_keys = arena_take(c, rows * a.compressed, sizeof(float));
+        d->compress_gates = arena_take(c, rows * a.compressed, sizeof(float));
+        if (a.index_dim)
+            d->index_gates = arena_take(c, rows * a.index_dim, sizeof(float));
+    }
+    d->list_chunks = (int)(chunks * a.lists);
+    d->chunk_o = arena_take(c, CPU_SPLIT_ROWS * chunks * a.lists * a.split, sizeof(float));
+    d->chunk_max = arena_take(c, CPU_SPLIT_ROWS * chunks * a.lists * a.heads, sizeof(float));
+    d->chunk_sum = arena_take(c, CPU_SPLIT_ROWS * chunks * a.lists * a.heads, sizeof(float));
     d->entry_row = arena_take(c, rows * used, sizeof(int));
     d->entry_slot = arena_take(c, rows * used, sizeof(int));
     d->groups = arena_take(c, (size_t)hp->n_experts, sizeof *d->groups);
@@ -279,11 +312,13 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
             s.adapted[k].w = arena_take(c, tokens * (size_t)d->lora_rank, sizeof(float));
         s.scores = arena_take(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
         s.queries = arena_take(c, KERNEL_QUERIES * a.key_dim, sizeof(float));
-        if (a.chosen) {
+        if (a.selected)
             s.selected = arena_take(c, NUM_CHUNK, a.selected);
+        if (a.chosen) {
             s.index_scores = arena_take(c, chunks * NUM_CHUNK, sizeof(float));
         }
-        s.partial = arena_take(c, KERNEL_QUERIES * chunks * (a.value_dim + 2), sizeof(float));
+        s.partial = arena_take(c, KERNEL_QUERIES * chunks * a.lists * (a.value_dim + 2),
+                               sizeof(float));
         if (d->has_float) {
             s.panel =
                 arena_take(c, panel_rows(d) * (size_t)kernel_float_cols((int)max_size(wide, ffn)),
@@ -342,6 +377,12 @@ static bool runs_heads(const struct mixer_shape *m)
         return m->kv_rank + m->rope_dims <= 1024 && m->kv_rank % NUM_LANES == 0 &&
                m->rope_dims % NUM_LANES == 0 && m->key_dim >= NUM_LANES &&
                m->value_dim >= NUM_LANES && m->index_dim % NUM_LANES == 0 && m->index_dim <= 1024;
+    if (m->kind == MIXER_COMPRESSED)
+        return m->key_dim <= 1024 && m->key_dim % NUM_LANES == 0 && m->rope_dims % 2 == 0 &&
+               m->rope_dims <= m->key_dim && m->index_dim % NUM_LANES == 0 &&
+               m->index_dim <= 1024 && (!m->index_heads || m->rope_dims <= m->index_dim) &&
+               m->q_rank > 0 && m->block != 1 && m->window > 0 && m->out_groups > 0 &&
+               m->heads % m->out_groups == 0;
     if (shape_recurrent(m))
         return m->taps <= KERNEL_TAPS && shape_state_keys(m) <= KERNEL_KEYS &&
                (m->kind == MIXER_SHORT_CONVOLUTION ||
@@ -697,6 +738,7 @@ static int cpu_route(struct device *device, const struct route_job *j, struct er
     if (code < 0)
         return code;
     d->route_job = j;
+    d->ids = j->ids;
     run(d, j->rows, 0, route_region);
     return 0;
 }
@@ -972,6 +1014,7 @@ static int cpu_layers(struct device *device, const struct layers_job *j, struct 
             choose_nobody(j, l, j->rows * d->model->hp.n_experts_used);
     }
     d->layers_job = j;
+    d->ids = j->ids;
     d->strengths = j->strengths;
     run(d, j->rows, work, layers_region);
     fixed_end(d, j->first, j->last);

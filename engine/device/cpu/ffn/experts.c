@@ -101,23 +101,46 @@ void combine_row(const struct cpu_device *d, int tid, int layer, const float *ou
         x[i] = x[i] * *scale;
 }
 
+/* A router's choice among the experts that are not off (NULL: all are on); by the token alone where
+ * the layer is so. */
+static void choose_by(const struct cpu_device *d, int layer, int row, const uint8_t *off,
+                      const float *scores, int *experts, float *weights)
+{
+    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
+    const struct layer_weights *w = &d->model->layers[layer];
+    const float *table = w->token_experts;
+    size_t at = d->ids ? (size_t)d->ids[row] * (size_t)s->used : 0;
+
+    for (int i = 0; i < s->used && table; i++)
+        experts[i] = (int)table[at + (size_t)i];
+    if (table)
+        num_weigh(&s->router, scores, off, s->experts, s->used, experts, weights);
+    else if (off)
+        num_route_without(&s->router, scores, w->router_bias, off, shape_choices(s), s->used,
+                          experts, weights);
+    else
+        num_route(&s->router, scores, w->router_bias, shape_choices(s), s->used, experts, weights);
+}
+
 /* The router's choice among the experts that are on, with edited weights; then who computes. */
-static void choose_edited(const struct cpu_device *d, int layer, const struct expert_edits *edits,
-                          const float *scores, int *experts, float *weights)
+static void choose_edited(const struct cpu_device *d, int layer, int row,
+                          const struct expert_edits *edits, const float *scores, int *experts,
+                          float *weights)
 {
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     size_t at = expert_edits_at(edits, layer, 0);
 
-    num_route_without(&s->router, scores, d->model->layers[layer].router_bias, edits->off + at,
-                      shape_choices(s), s->used, experts, weights);
-    for (int i = 0; i < s->used && experts[i] >= 0; i++) {
+    choose_by(d, layer, row, edits->off + at, scores, experts, weights);
+    for (int i = 0; i < s->used; i++) {
+        if (experts[i] < 0)
+            continue;
         weights[i] = weights[i] * edits->factor[at + (size_t)experts[i]];
         experts[i] = edits->becomes[at + (size_t)experts[i]];
     }
 }
 
 /* Experts and weights from the router's input of a row; place: of the row in imposed. */
-static void choose(const struct cpu_device *d, int layer, int place,
+static void choose(const struct cpu_device *d, int layer, int row, int place,
                    const struct imposed_routing *imposed, const struct expert_edits *edits,
                    const float *h, float *scores, int *experts, float *weights)
 {
@@ -132,10 +155,9 @@ static void choose(const struct cpu_device *d, int layer, int place,
         d->k->add(scores, d->model->layers[layer].score_bias, shape_choices(s));
     edits = imposed ? NULL : expert_edits_of(edits, layer);
     if (edits)
-        choose_edited(d, layer, edits, scores, experts, weights);
+        choose_edited(d, layer, row, edits, scores, experts, weights);
     else if (s->experts)
-        num_route(&s->router, scores, d->model->layers[layer].router_bias, shape_choices(s), n,
-                  experts, weights);
+        choose_by(d, layer, row, NULL, scores, experts, weights);
     for (int i = 0; i < n && d->model->layers[layer].expert_scale; i++)
         if (experts[i] >= 0)
             weights[i] = weights[i] * d->model->layers[layer].expert_scale[experts[i]];
@@ -175,7 +197,7 @@ void route_row(const struct cpu_device *d, int layer, int row,
     bool apart = shape_normed_rows(s) > 1;
 
     norm_row(d, &s->norms, apart ? &w->router_norm : &w->expert_norm, x, h);
-    choose(d, layer, place, imposed, edits, s->ffn.router.early ? before : h, scores, experts,
+    choose(d, layer, row, place, imposed, edits, s->ffn.router.early ? before : h, scores, experts,
            weights);
     if (apart) {
         norm_row(d, &s->norms, &w->routed_norm, x, h);

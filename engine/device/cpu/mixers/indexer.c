@@ -16,13 +16,15 @@ static const struct mixer_shape *mixer_shape_of(const struct cpu_device *d, int 
     return &shape_of(d, layer)->mixer;
 }
 
-/* Rotates the first rope_dims values of one head. */
+/* Rotates the first rope_dims values of one head, or the last ones (MIXER_COMPRESSED). */
 static void rotate(const struct cpu_device *d, const struct mixer_shape *m, int t, float *x)
 {
     const struct span_place *at = &d->spans[d->span_of[t]];
     int half = m->rope_dims / 2;
     size_t turn = (size_t)row_position(d, t) * (size_t)half;
 
+    if (m->kind == MIXER_COMPRESSED)
+        x += m->index_dim - m->rope_dims;
     (m->index_rope == ROPE_PAIRS ? d->k->rotary_pairs : d->k->rotary)(
         x, m->rope_dims, half, at->cos + turn, at->sin + turn, 1.0f);
 }
@@ -75,12 +77,10 @@ void indexer_query(struct cpu_device *d, int tid, int layer, int head, const str
         rotate(d, m, t, out);
 }
 
-/* Scores of a row with n keys of a chunk, to out. */
-static void score(struct cpu_device *d, struct thread_scratch *s, int layer, int t, int chunk,
-                  int n, float *out)
+void indexer_scores(struct cpu_device *d, struct thread_scratch *s, int layer, int t,
+                    const void *keys, int n, float *out)
 {
     const struct mixer_shape *m = mixer_shape_of(d, layer);
-    const uint8_t *keys = kv_values(d, d->spans[d->span_of[t]].state, layer, 0, chunk);
     int heads = m->index_heads, dim = m->index_dim;
     const float *q = d->index_q + (size_t)t * (size_t)(heads * dim),
                 *w = d->index_weights + (size_t)t * (size_t)heads;
@@ -98,6 +98,14 @@ static void score(struct cpu_device *d, struct thread_scratch *s, int layer, int
                 out[k] = out[k] + by * (dots[k] > 0.0f ? dots[k] : 0.0f);
         }
     }
+}
+
+/* Scores of a row with n keys of a chunk, to out. */
+static void score(struct cpu_device *d, struct thread_scratch *s, int layer, int t, int chunk,
+                  int n, float *out)
+{
+    indexer_scores(d, s, layer, t, kv_values(d, d->spans[d->span_of[t]].state, layer, 0, chunk), n,
+                   out);
 }
 
 /* Bits of a score in the order of numbers. No score is -0: they are sums that begin with +0. */
@@ -136,8 +144,7 @@ static uint32_t kth_rank(const float *scores, int n, int k, int *ties)
     return rank;
 }
 
-/* The positions of the k largest scores of n > k, upwards. */
-static void choose(const float *scores, int n, int k, int *chosen)
+void indexer_choose(const float *scores, int n, int k, int *chosen)
 {
     int ties, found = 0;
     uint32_t least = kth_rank(scores, n, k, &ties);
@@ -150,14 +157,14 @@ static void choose(const float *scores, int n, int k, int *chosen)
     }
 }
 
-static int *chosen_at(const struct cpu_device *d, int t)
+int *indexer_choice(const struct cpu_device *d, int t)
 {
     return d->chosen + (size_t)t * (size_t)d->chosen_most;
 }
 
 const int *indexer_chosen(const struct cpu_device *d, int layer, int t)
 {
-    return chooses(d, mixer_shape_of(d, layer), t) ? chosen_at(d, t) : NULL;
+    return chooses(d, mixer_shape_of(d, layer), t) ? indexer_choice(d, t) : NULL;
 }
 
 /* Keys that a row could see in a chunk; 0 or less: none. */
@@ -204,7 +211,7 @@ void indexer_phases(struct cpu_device *d, int tid, int layer, int rows)
             continue;
         for (int c = 0, n; !split && (n = keys_in(d, t, c)) > 0; c++)
             score(d, &d->threads[tid], layer, t, c, n, scores + c * NUM_CHUNK);
-        choose(scores, row_position(d, t) + 1, m->index_top, chosen_at(d, t));
+        indexer_choose(scores, row_position(d, t) + 1, m->index_top, indexer_choice(d, t));
     }
     phase_end(d, tid);
 }

@@ -107,10 +107,12 @@ static void value_row(const struct cpu_device *d, int layer, uint8_t *at, uint8_
 }
 
 /* Whether the layer's only key is a latent row, which is also its value; what lies where values do
- * is the key of its indexer. */
+ * is the key of its indexer, or what compressed rows are made of. */
 static bool is_latent(const struct cpu_device *d, int layer)
 {
-    return shape_of(d, layer)->mixer.kind == MIXER_MLA;
+    enum mixer_kind kind = shape_of(d, layer)->mixer.kind;
+
+    return kind == MIXER_MLA || kind == MIXER_COMPRESSED;
 }
 
 static uint8_t *latent_at(const struct cpu_device *d, const struct kv_state *s, int layer, int pos)
@@ -211,6 +213,73 @@ void kv_store_latent(const struct cpu_device *d, const struct kv_state *s, int l
     assert(pos >= 0 && pos < d->context);
     round_row(d, d->kv_k, x, n, row);
     plain_row(d->kv_k, n, latent_at(d, s, layer, pos), row, true);
+}
+
+/* A part of a token's row. */
+struct part {
+    enum kv_type type;
+    uint8_t *at;    /* of the part; Q8_0: of its scales */
+    uint8_t *codes; /* Q8_0 */
+};
+
+static struct part part_of(const struct cpu_device *d, const struct kv_state *s, int layer,
+                           bool value, int pos, int first, int n)
+{
+    const struct state_size *keeps = &layout_of(d, layer)->keeps;
+    enum kv_type type = value ? d->kv_v : d->kv_k;
+    int all = value ? keeps->value_dim : keeps->key_dim;
+    uint8_t *row = value ? value_at(d, s, layer, 0, pos) : latent_at(d, s, layer, pos);
+
+    assert(pos >= 0 && pos < d->context && first >= 0 && n >= 0 && first + n <= all);
+    if (type != KV_Q8_0)
+        return (struct part){type, row + kv_type_bytes(type, first), NULL};
+    assert(first % NUM_BLOCK == 0 && n % NUM_BLOCK == 0);
+    return (struct part){type, row + first / NUM_BLOCK * 2, row + all / NUM_BLOCK * 2 + first};
+}
+
+void kv_store_part(const struct cpu_device *d, const struct kv_state *s, int layer, bool value,
+                   int pos, int first, int n, const float *x)
+{
+    struct part p = part_of(d, s, layer, value, pos, first, n);
+
+    if (p.type != KV_Q8_0) {
+        round_row(d, p.type, x, n, p.at);
+        return;
+    }
+    for (int b = 0; b < n / NUM_BLOCK; b++) {
+        uint16_t h = num_kv_quantise_block(x + b * NUM_BLOCK, (int8_t *)p.codes + b * NUM_BLOCK);
+
+        memcpy(p.at + 2 * b, &h, 2);
+    }
+}
+
+void kv_load_part(const struct cpu_device *d, const struct kv_state *s, int layer, bool value,
+                  int pos, int first, int n, float *x)
+{
+    struct part p = part_of(d, s, layer, value, pos, first, n);
+    uint16_t h;
+
+    if (p.type == KV_F32) {
+        memcpy(x, p.at, (size_t)n * sizeof *x);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        memcpy(&h, p.at + 2 * (p.type == KV_F16 ? i : i / NUM_BLOCK), 2);
+        x[i] = num_from_f16(h);
+        if (p.type == KV_Q8_0)
+            x[i] = (float)(int8_t)p.codes[i] * x[i];
+    }
+}
+
+void kv_copy_part(const struct cpu_device *d, const struct kv_state *s, int layer, bool value,
+                  int pos, int first, int n, uint8_t *row)
+{
+    struct part p = part_of(d, s, layer, value, pos, first, n);
+    size_t scales = (size_t)(n / NUM_BLOCK) * 2;
+
+    memcpy(row, p.at, p.type == KV_Q8_0 ? scales : kv_type_bytes(p.type, n));
+    if (p.type == KV_Q8_0)
+        memcpy(row + scales, p.codes, (size_t)n);
 }
 
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)

@@ -38,57 +38,6 @@ static int turned_pairs(const struct mixer_shape *a)
     return a->rope == ROPE_NONE ? 0 : a->rope_dims / 2;
 }
 
-/* ---- Products ---- */
-
-/* Rows r0 .. r1-1 of w for tokens t0 .. t1-1, for any r0: rows are multiplied in whole groups.
- * Returns the address of the first of them in `out` (t1 - t0, stride), whose rows have space for 15
- * more. */
-static float *multiply(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
-                       const struct input *in, int t0, int t1, float *out, ptrdiff_t stride,
-                       struct prefetch_hint next)
-{
-    int from = r0 / NUM_LANES * NUM_LANES;
-
-    if (in->n == 1) {
-        gemv(d, tid, w, from, r1, in, out, next);
-    } else {
-        gemm_observe(d, w, r0, in, t0, t1); /* not for rows of the previous head */
-        gemm_rows(d, tid, w, from, r1, in, t0, t1, out, stride);
-    }
-    return out + (r0 - from);
-}
-
-/* Floats between two tokens of a task's results: up to `rows` and those before them. */
-static ptrdiff_t task_stride(int rows)
-{
-    return rows % NUM_LANES ? rows + NUM_LANES : rows;
-}
-
-/* Rows per task of a matrix that is not divided by heads. */
-static int unit_rows(int rows)
-{
-    return rows == 1 ? 2 * CPU_UNIT : CPU_WIDE;
-}
-
-static int units_of(const struct matrix *w, int rows)
-{
-    return (w->rows + unit_rows(rows) - 1) / unit_rows(rows);
-}
-
-/* n tokens of `cols` numbers, `stride` apart, as the input of w: in this thread's panels if w is
- * quantised. */
-static struct input local_input(struct cpu_device *d, int tid, const struct matrix *w, float *x,
-                                ptrdiff_t stride, int n)
-{
-    struct thread_scratch *s = &d->threads[tid];
-
-    for (int t = 0; t < n && !matrix_takes_rows(w); t++)
-        input_quantise(d, x + t * stride, w->cols, s->panels, n, t);
-    s->panel_of = NULL; /* other numbers may have been at x in this phase */
-    return (
-        struct input){.n = n, .cols = w->cols, .panels = s->panels, .rows = x, .stride = stride};
-}
-
 /* ---- Queries ---- */
 
 /* A head of q for tokens t0 .. t1-1, mapped into the latent space, rotated and scaled. next: what
@@ -99,14 +48,14 @@ static void query_head(struct cpu_device *d, int tid, int layer, int head, const
     const struct layer_weights *w = weights_of(d, layer);
     const struct mixer_shape *a = mixer_shape_of(d, layer);
     int rank = a->kv_rank, dims = row_dims(a), nope = nope_dims(a), half = turned_pairs(a);
-    ptrdiff_t stride = task_stride(a->key_dim), to_stride = (ptrdiff_t)a->heads * dims;
+    ptrdiff_t stride = product_stride(a->key_dim), to_stride = (ptrdiff_t)a->heads * dims;
     float *to = d->q + t0 * to_stride + head * dims;
-    float *x = multiply(d, tid, &w->q, head * a->key_dim, (head + 1) * a->key_dim, in, t0, t1,
-                        d->threads[tid].tile, stride, matrix_hint(&w->k_b, head * rank));
-    struct input local = local_input(d, tid, &w->k_b, x, stride, t1 - t0);
+    float *x = product_part(d, tid, &w->q, head * a->key_dim, (head + 1) * a->key_dim, in, t0, t1,
+                            d->threads[tid].tile, stride, matrix_hint(&w->k_b, head * rank));
+    struct input local = product_input(d, tid, &w->k_b, x, stride, t1 - t0);
 
-    multiply(d, tid, &w->k_b, head * rank, (head + 1) * rank, &local, 0, t1 - t0, to, to_stride,
-             next);
+    product_part(d, tid, &w->k_b, head * rank, (head + 1) * rank, &local, 0, t1 - t0, to, to_stride,
+                 next);
     for (int t = t0; t < t1; t++, x += stride, to += to_stride) {
         const struct span_place *at = &d->spans[d->span_of[t]];
         float scale = shape_score_scale_at(a, row_position(d, t));
@@ -172,13 +121,13 @@ static struct first_tasks first_tasks(const struct cpu_device *d, int layer, int
     const struct layer_weights *w = weights_of(d, layer);
     const struct matrix *all[FIRST_MATRICES] = {&w->kv_a, &w->z, &w->index_k, &w->index_weights};
     float *const out[FIRST_MATRICES] = {d->latent, d->gates, d->index_keys, d->index_weights};
-    struct first_tasks n = {.leading = a->q_rank ? units_of(&w->q_a, rows) : a->heads};
+    struct first_tasks n = {.leading = a->q_rank ? product_units(&w->q_a, rows) : a->heads};
 
     for (int i = 0; i < FIRST_MATRICES; i++)
         if (i == 0 || (i == 1 ? a->gated : a->index_heads)) {
             n.of[n.n].w = all[i];
             n.of[n.n].out = out[i];
-            n.of[n.n++].units = units_of(all[i], rows);
+            n.of[n.n++].units = product_units(all[i], rows);
         }
     return n;
 }
@@ -211,19 +160,9 @@ static struct prefetch_hint first_hint(const struct cpu_device *d, int layer, in
     int unit = task - n.leading;
 
     if (unit < 0)
-        return a->q_rank ? matrix_hint(&w->q_a, task * unit_rows(1))
+        return a->q_rank ? matrix_hint(&w->q_a, task * product_unit(1))
                          : matrix_hint(&w->q, task * a->key_dim / NUM_LANES * NUM_LANES);
-    return matrix_hint(n.of[first_matrix(&n, &unit)].w, unit * unit_rows(1));
-}
-
-/* Rows of q_a or one of the others for tokens t0 .. t1-1, into the job's buffers. */
-static void unit_task(struct cpu_device *d, int tid, const struct matrix *w, int unit,
-                      const struct input *in, int t0, int t1, float *rows,
-                      struct prefetch_hint next)
-{
-    int r0 = unit * unit_rows(in->n), r1 = min_int(r0 + unit_rows(in->n), w->rows);
-
-    multiply(d, tid, w, r0, r1, in, t0, t1, rows + (ptrdiff_t)t0 * w->rows + r0, w->rows, next);
+    return matrix_hint(n.of[first_matrix(&n, &unit)].w, unit * product_unit(1));
 }
 
 static void first_phase(struct cpu_device *d, int tid, int layer, const struct input *in,
@@ -249,9 +188,9 @@ static void first_phase(struct cpu_device *d, int tid, int layer, const struct i
         if (behind >= 0) {
             int i = first_matrix(&n, &behind);
 
-            unit_task(d, tid, n.of[i].w, behind, in, t0, t1, n.of[i].out, next);
+            product_task(d, tid, n.of[i].w, behind, in, t0, t1, n.of[i].out, next);
         } else if (a->q_rank) {
-            unit_task(d, tid, &w->q_a, task, in, t0, t1, d->q_latent, next);
+            product_task(d, tid, &w->q_a, task, in, t0, t1, d->q_latent, next);
         } else {
             query_head(d, tid, layer, task, in, t0, t1, next);
         }
@@ -606,7 +545,7 @@ static struct input values_phase(struct cpu_device *d, int tid, int layer, int r
     const struct layer_weights *w = weights_of(d, layer);
     const struct mixer_shape *a = mixer_shape_of(d, layer);
     int total = a->heads * token_blocks(d, rows), n = a->value_dim, t0, t1;
-    ptrdiff_t stride = task_stride(n), from_stride = (ptrdiff_t)a->heads * a->kv_rank;
+    ptrdiff_t stride = product_stride(n), from_stride = (ptrdiff_t)a->heads * a->kv_rank;
 
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
@@ -620,9 +559,9 @@ static struct input values_phase(struct cpu_device *d, int tid, int layer, int r
         token_block(d, rows, task / a->heads, &t0, &t1);
         for (int t = t0; t < t1 && share->split; t++)
             merge_split(d, a, share, rows, t, head);
-        in = local_input(d, tid, &w->v_b, attended_at(d, a, t0, head), from_stride, t1 - t0);
-        x = multiply(d, tid, &w->v_b, head * n, (head + 1) * n, &in, 0, t1 - t0,
-                     d->threads[tid].tile, stride, next);
+        in = product_input(d, tid, &w->v_b, attended_at(d, a, t0, head), from_stride, t1 - t0);
+        x = product_part(d, tid, &w->v_b, head * n, (head + 1) * n, &in, 0, t1 - t0,
+                         d->threads[tid].tile, stride, next);
         for (int t = t0; t < t1; t++, x += stride)
             hand_over(d, a, &w->o, rows, t, head, x);
     }
