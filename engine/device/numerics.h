@@ -113,7 +113,7 @@
  * the layer's scale.
  *
  * 16. Latent attention over chosen keys, at most K of them. A key of the indexer: its matrix (rule
- * 2 or 11) of the normed input, normed (rule 4, eps 1e-6), its first values rotated (rule 6),
+ * 2 or 11) of the normed input, normed (rule 5, eps 1e-6), its first values rotated (rule 6),
  * rounded to the type of values. A query of its head h: the head's part of its matrix of MLA's
  * latent query, rotated likewise. w_h: weights' matrix of the normed input, times (1/sqrt(heads *
  * width)), rounded first. A position's score: acc = acc + w_h * max(dot, 0) over the heads upwards
