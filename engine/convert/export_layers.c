@@ -332,6 +332,24 @@ static void put_indexers(struct gguf_writer *w, const struct model *m, const str
         gguf_add_bool(w, mixer_of(m, l)->index_heads > 0);
 }
 
+/* Tokens of a block that have a row of their own, and how many layers' experts follow from the
+ * token, for families whose files say so. */
+static void put_blocks(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    const char *name = renamed_key(family, "compress_ratios");
+    char key[EXPORT_KEY];
+    uint32_t by_token = 0;
+
+    if (!name)
+        return;
+    gguf_put_array(w, export_key(family, name, key), GGUF_I32, (size_t)m->hp.n_layers);
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        gguf_add_i32(w, mixer_of(m, l)->block);
+        by_token += hparams_layer(&m->hp, l)->ffn.router.by_token;
+    }
+    export_put_u32(w, family, renamed_key(family, "num_hash_layers"), by_token);
+}
+
 void export_put_layers(struct gguf_writer *w, const struct model *m, const struct family *family,
                        const struct model *mtp)
 {
@@ -352,6 +370,7 @@ void export_put_layers(struct gguf_writer *w, const struct model *m, const struc
     put_limits(w, m, family, mtp, true);
     put_rotated(w, m, family);
     put_clamps(w, m, family);
+    put_blocks(w, m, family);
     put_indexers(w, m, family);
     if (m->hp.streams)
         put_streams(w, m, family);

@@ -105,6 +105,7 @@ static uint32_t dense_width(const struct model *m)
 }
 
 #define GATING_SIGMOID 2 /* llama.cpp's expert_gating_func; 1 is softmax */
+#define GATING_ROOT 4
 
 /* Feed-forward of the first layer with routed experts; NULL: none. */
 static const struct ffn_shape *routed_of(const struct hparams *hp)
@@ -153,7 +154,9 @@ static void put_experts(struct gguf_writer *w, const struct model *m, const stru
     export_put_u32(w, family, "leading_dense_block_count", (uint32_t)dense);
     export_put_u32(w, family, "interleave_moe_layer_step", (uint32_t)routed_step(hp, dense + 1));
     export_put_u32(w, family, "expert_gating_func",
-                   s->router.kind == ROUTER_SIGMOID ? GATING_SIGMOID : 1);
+                   s->router.kind == ROUTER_SIGMOID ? GATING_SIGMOID
+                   : s->router.kind == ROUTER_ROOT  ? GATING_ROOT
+                                                    : 1);
     export_put_bool(w, family, "expert_weights_norm", s->router.normalised);
     if (s->shared) {
         export_put_u32(w, family, "expert_shared_count", shared_count(m, s));

@@ -31,6 +31,9 @@ static const char *other_mixer(const struct mixer_shape *a, const struct mixer_s
            : a->index_heads != b->index_heads || a->index_dim != b->index_dim ||
                    a->index_top != b->index_top || a->index_rope != b->index_rope
                ? "choice of keys"
+           : a->block != b->block || a->overlap != b->overlap || a->out_groups != b->out_groups ||
+                   a->out_rank != b->out_rank
+               ? "compressed keys"
            : (a->kind == MIXER_ATTENTION || a->kind == MIXER_MLA) && !near(scale_of(a), scale_of(b))
                ? "scale of scores"
            : !near(a->scale_growth, b->scale_growth) ||
@@ -73,7 +76,7 @@ static const char *other_ffn(const struct ffn_shape *a, const struct ffn_shape *
                    r->choice_bias != s->choice_bias || groups_of(r) != groups_of(s) ||
                    (groups_of(r) && r->groups_used != s->groups_used) ||
                    !near(factor_of(r), factor_of(s)) || !near(r->floor, s->floor) ||
-                   r->identities != s->identities
+                   r->identities != s->identities || r->by_token != s->by_token
                ? "router"
                : NULL;
 }

@@ -81,7 +81,7 @@ struct mixer_shape {
      * an indexer (arXiv:2603.12201). The first rope_dims values of its heads are rotated so. */
     int index_heads, index_dim, index_top;
     enum rope_pairing index_rope;
-    /* MIXER_COMPRESSED (rule 17 of numerics.h): one head of key_dim values is key and value of all;
+    /* MIXER_COMPRESSED (rule 18 of numerics.h): one head of key_dim values is key and value of all;
      * q comes through a row of q_rank. A finished block of so many tokens has a row of its own, 0:
      * there are none, only the window; overlap: it is made of the block before too, and the indexer
      * chooses index_top of all; else a row sees every finished block. The output goes through

@@ -148,6 +148,13 @@ CONFIGS = {
                           model_type="longcat_flash", num_layers=2, vocab_size=40, num_attention_heads=2, head_dim=16, ffn_hidden_size=8, expert_ffn_hidden_size=4,
                           q_lora_rank=8, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=16, v_head_dim=16, n_routed_experts=3, zero_expert_num=2,
                           moe_topk=2, routed_scaling_factor=1.6, rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 5000.0}),
+    "deepseek_v4": dict({k: v for k, v in TINY.items() if k not in ("intermediate_size", "num_hidden_layers")}, model_type="deepseek_v4", vocab_size=40,
+                        num_hidden_layers=3, num_attention_heads=4, head_dim=32, partial_rotary_factor=0.25, q_lora_rank=8, o_groups=2, o_lora_rank=8, moe_intermediate_size=4,
+                        n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1, norm_topk_prob=True, routed_scaling_factor=1.6, rms_norm_eps=1e-6,
+                        sliding_window=6, index_topk=3, index_head_dim=16, index_n_heads=3, hc_mult=2, hc_sinkhorn_iters=4, swiglu_limit=1.5,
+                        layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"],
+                        mlp_layer_types=["hash_moe", "moe", "moe"], compress_rates={"compressed_sparse_attention": 4, "heavily_compressed_attention": 8},
+                        rope_theta=500.0, compress_rope_theta=5000.0),
     "granite": dict({k: v for k, v in TINY.items() if k != "head_dim"}, model_type="granite", num_key_value_heads=2, rms_norm_eps=1e-6,
                     embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.7, logits_scaling=2.0,
                     rope_parameters={"rope_type": "default", "rope_theta": 500.0}),
@@ -167,6 +174,9 @@ CONFIGS = {
 def draw(model, seed):
     g = torch.Generator().manual_seed(seed)
     for name, p in model.state_dict().items():
+        if name.endswith("tid2eid"):  # experts by token
+            experts = model.config.n_routed_experts
+            p.copy_(torch.stack([torch.randperm(experts, generator=g)[:p.shape[1]] for _ in range(p.shape[0])]))
         if not p.is_floating_point():
             continue
         x = torch.randn(p.shape, generator=g)
@@ -260,13 +270,13 @@ def keys_tie(to, ids):
     plain = torch.Tensor.topk
 
     def turned(self, k, dim=-1, **more):
-        if self.dim() != 3 or self.shape[-1] != self.shape[-2]:
+        if self.dim() != 3:
             return plain(self, k, dim=dim, **more)
         order = torch.sort(self.flip(-1), dim=-1, descending=True, stable=True)
         return torch.return_types.topk((order.values[..., :k], self.shape[-1] - 1 - order.indices[..., :k]))
 
     def lower(self, k, dim=-1, **more):
-        if self.dim() != 3 or self.shape[-1] != self.shape[-2]:
+        if self.dim() != 3:
             return plain(self, k, dim=dim, **more)
         order = torch.sort(self, dim=-1, descending=True, stable=True)
         return torch.return_types.topk((order.values[..., :k], order.indices[..., :k]))

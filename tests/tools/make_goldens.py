@@ -338,7 +338,7 @@ class Watch:
         self.logits, self.experts, self.stream, self.hooks = {}, {}, [], []
         for name, part in model.named_modules():
             kind, layer = type(part).__name__, re.search(r"layers\.(\d+)\.", name)
-            if layer and re.search(r"Top[kK]Router$|TextRouter$|ChoiceRouter$|MoEV1Gate$", kind):
+            if layer and re.search(r"Top[kK]Router$|TextRouter$|ChoiceRouter$|HashRouter$|MoEV1Gate$", kind):
                 self.hooks.append(part.register_forward_pre_hook(self.router(int(layer[1]), part)))
             elif layer and kind == "Llama4Router":
                 self.hooks.append(part.register_forward_hook(self.weighted(int(layer[1]))))
@@ -356,6 +356,8 @@ class Watch:
 
     def behind(self, part, args, out):
         x = (out[0] if isinstance(out, tuple) else out).detach()
+        if self.stream[0].dim() == 3 and x.dim() == 3:  # deepseek_v4: behind the streams
+            x = x.transpose(0, 1).expand(self.stream[0].shape)
         self.stream.append((x if x.numel() == self.stream[0].numel() else x[0]).reshape(self.stream[0].shape))  # gemma3n: the first of several
 
     def router(self, layer, part):

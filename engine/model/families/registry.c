@@ -80,9 +80,6 @@ static const struct {
       "Qwen4ExpForCausalLM"},
      "hyper-connections, embeddings of n-grams and attention to chosen blocks of keys",
      "qwen3_5_moe"},
-    {{"deepseek4", "deepseek_v4", "DeepseekV4ForCausalLM"},
-     "hyper-connections, attention to compressed keys and routing by token ids",
-     "deepseek_v3"},
 };
 
 #define BEYOND_NAMES ((int)(sizeof beyond[0].names / sizeof *beyond[0].names))
