@@ -62,6 +62,10 @@ static void put_mixer(struct strbuf *b, const struct mixer_shape *m)
     switch (m->kind) {
     case MIXER_ATTENTION:
     case MIXER_MLA: put_attention(b, m); break;
+    case MIXER_CONVOLVED:
+        put_attention(b, m);
+        strbuf_printf(b, ", %d taps, then %d of each head", m->taps, m->head_taps);
+        break;
     case MIXER_SHORT_CONVOLUTION:
         strbuf_printf(b, ": %d channels, %d taps", m->heads * m->value_dim, m->taps);
         break;

@@ -182,6 +182,7 @@ enum tensor_role export_role_of(const struct model *m, struct block_id id, enum 
         [MATRIX_INPUT_PROJECT] = TENSOR_INPUT_PROJECT,
         [MATRIX_LAUREL_IN] = TENSOR_LAUREL_IN,
         [MATRIX_LAUREL_OUT] = TENSOR_LAUREL_OUT,
+        [MATRIX_V_BEFORE] = TENSOR_V_BEFORE,
         [MATRIX_STREAM_IN] = TENSOR_STREAM_IN,
         [MATRIX_STREAM_OUT] = TENSOR_STREAM_OUT,
         [MATRIX_Z_IN] = TENSOR_MIX_Z_IN,

@@ -86,6 +86,8 @@ int bind_bias(struct binding *b, const float **bias, enum tensor_role role, int 
               struct error *e);
 /* bind_recurrent.c */
 int bind_recurrent(struct binding *b, struct layer_weights *w, int layer, struct error *e);
+/* MIXER_CONVOLVED. */
+int bind_convolved(struct binding *b, struct layer_weights *w, int layer, struct error *e);
 /* Requires m->hp, m->file and m->layers (n_layers, experts too). Errors name the tensor. */
 int bind_model(struct binding *b, struct error *e);
 void bind_release(struct binding *b);

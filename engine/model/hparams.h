@@ -39,6 +39,8 @@ struct hparams {
     int streams, laurel;
     bool streams_scaled;
     bool shortcuts; /* some layer leaves what a later one adds; set by hparams_count */
+    bool embedding_weighted; /* embeddings are shifted, then multiplied, by learned values (ZAYA) */
+    int router_row;          /* the largest router_shape.row; set by hparams_count */
     /* Frequencies would change with every token beyond context_max (dynamic scaling), which is not
      * computed: the context is limited to it */
     bool rope_within;
@@ -81,10 +83,18 @@ static inline int hparams_inputs(const struct hparams *hp)
 }
 
 /* What a row of a pass has besides the stream: those values; then, with other streams, the first
- * one as it was predicted, and the others; then what a layer's experts leave to the next one. */
+ * one as it was predicted, and the others; then what a layer's experts leave to the next one; then
+ * the rows that routers leave to those of the next layers (hparams_router_row). */
 static inline int hparams_beside(const struct hparams *hp)
 {
-    return hparams_inputs(hp) + (hp->streams + hp->shortcuts) * hp->hidden;
+    return hparams_inputs(hp) + (hp->streams + hp->shortcuts) * hp->hidden + 2 * hp->router_row;
+}
+
+/* Where among those a layer's router leaves its row: two take turns, so that a layer's can be
+ * computed again, or ahead of time. */
+static inline int hparams_router_row(const struct hparams *hp, int layer)
+{
+    return hparams_beside(hp) - (1 + layer % 2) * hp->router_row;
 }
 
 /* What an operator adds to the residual stream is multiplied with this first. */
@@ -97,6 +107,7 @@ static inline void hparams_count(struct hparams *hp)
 {
     hp->n_experts = hp->n_experts_used = 0;
     hp->shortcuts = false;
+    hp->router_row = 0;
     for (int l = 0; l < hp->n_layers; l++) {
         const struct layer_shape *s = hparams_layer(hp, l);
 
@@ -104,6 +115,7 @@ static inline void hparams_count(struct hparams *hp)
 
         hp->n_experts = listed > hp->n_experts ? listed : hp->n_experts;
         hp->shortcuts |= s->shortcut != SHORTCUT_NONE;
+        hp->router_row = s->ffn.router.row > hp->router_row ? s->ffn.router.row : hp->router_row;
         hp->n_experts_used = shape_used(s) > hp->n_experts_used ? shape_used(s)
                                                                 : hp->n_experts_used;
     }
