@@ -258,7 +258,8 @@ static int check_mixer(const struct reading *r, enum weight_format format, int l
 {
     bool same = (weight_file_format(r->model->file) == WEIGHT_GGUF) == (format == WEIGHT_GGUF);
 
-    if (same || hparams_layer(&r->model->hp, layer)->mixer.kind == MIXER_ATTENTION)
+    if (same || hparams_layer(&r->model->hp, layer)->mixer.kind == MIXER_ATTENTION ||
+        hparams_layer(&r->model->hp, layer)->mixer.kind == MIXER_CONVOLVED)
         return 0;
     return error_set(e, ERR_MODEL,
                      "%s: %s is for a mixer whose rows a %s orders otherwise; use the adapter in "

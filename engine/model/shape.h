@@ -352,13 +352,19 @@ static inline int shape_seen_keys(const struct mixer_shape *s, int pos)
     return s->index_top && pos >= s->index_top ? s->index_top : pos + 1;
 }
 
-/* MIXER_CONVOLVED: rows of each of the two matrices of values; and the tokens before its own that a
- * token's queries and keys depend on. */
+/* MIXER_CONVOLVED: rows of each of the two matrices of values. */
 static inline int shape_half_values(const struct mixer_shape *s)
 {
     return s->kv_heads * shape_value_dim(s) / 2;
 }
 
+/* Its projections of a token: queries, keys, both halves of values; 0: another mixer. */
+static inline int shape_convolved_columns(const struct mixer_shape *s)
+{
+    return s->kind == MIXER_CONVOLVED ? shape_channels(s) + 2 * shape_half_values(s) : 0;
+}
+
+/* The tokens before its own that a token's queries and keys depend on. */
 static inline int shape_taps_before(const struct mixer_shape *s)
 {
     return s->taps + s->head_taps - 2;

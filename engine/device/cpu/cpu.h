@@ -575,8 +575,6 @@ void attention_rotate(const struct cpu_device *d, const struct mixer_shape *a,
                       const struct span_place *at, float *x, int pos, float scale);
 void attention_attend(struct cpu_device *d, int tid, int layer, int rows, float *y,
                       float *residual);
-/* columns of a token's row in the phases of convolved attention; 0: the layer has another mixer */
-int convolved_width(const struct cpu_device *d, int layer);
 /* columns of a token's row in the phases of a recurrent mixer; 0: the layer has none */
 int recurrent_width(const struct cpu_device *d, int layer);
 

@@ -308,7 +308,8 @@ int kv_share(struct kv *kv, int from, int to, int n)
         for (int l = 0; l < kv->n_layers; l++)
             if (!d || !kv_in_place(kv, l, d))
                 *held_at(kv, to, l, d) = d ? (struct kv_held){0}
-                                           : (struct kv_held){held_at(kv, from, l, 0)->begin, n};
+                                           : (struct kv_held){
+                                                 held_at(kv, from, l, 0)->begin, n, 0, 0};
     return n;
 }
 

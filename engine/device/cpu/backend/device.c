@@ -137,7 +137,7 @@ static struct attention_widths widest(const struct cpu_device *d)
                values = (size_t)shape_value_dim(m);
 
         w.outputs = max_size(w.outputs, heads * values);
-        w.mixed = max_size(w.mixed, (size_t)(recurrent_width(d, l) + convolved_width(d, l)));
+        w.mixed = max_size(w.mixed, (size_t)(recurrent_width(d, l) + shape_convolved_columns(m)));
         w.outputs = max_size(w.outputs, (size_t)(m->a_rank + m->z_rank));
         if (m->kind == MIXER_NONE || shape_recurrent(m))
             continue;

@@ -37,11 +37,6 @@ static struct columns columns_of(const struct cpu_device *d, int layer)
     return c;
 }
 
-int convolved_width(const struct cpu_device *d, int layer)
-{
-    return shape_of(d, layer)->mixer.kind == MIXER_CONVOLVED ? columns_of(d, layer).width : 0;
-}
-
 static float *row_of(const struct cpu_device *d, const struct columns *c, int row)
 {
     return d->mixed + (size_t)row * (size_t)c->width;

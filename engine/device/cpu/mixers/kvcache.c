@@ -52,7 +52,7 @@ int kv_layout(struct cpu_device *d, struct error *e)
         l->drafts_at = d->drafts_bytes;
         if (l->keeps.fixed_bytes)
             d->drafts_bytes += (size_t)d->base.config.drafts *
-                               (size_t)(recurrent_width(d, i) + convolved_width(d, i)) *
+                               (size_t)(recurrent_width(d, i) + shape_convolved_columns(m)) *
                                sizeof(float);
     }
     if (!d->page_bytes)
