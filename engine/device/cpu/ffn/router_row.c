@@ -1,5 +1,5 @@
 /* Routers whose scores come from a row of their own, to which the row of the layer before is added
- * (modeling_zaya.py, ZayaRouter, Hugging Face), rule 18 of numerics.h; and streams whose parts are
+ * (modeling_zaya.py, ZayaRouter, Hugging Face), rule 19 of numerics.h; and streams whose parts are
  * weighted where an operator's output enters (ZayaResidualScaling). Compute threads (cpu.h). */
 #include "engine/device/cpu/cpu.h"
 

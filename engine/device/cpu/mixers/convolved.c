@@ -1,5 +1,5 @@
 /* Convolved attention (compressed convolutional attention, arXiv:2510.04476; modeling_zaya.py,
- * ZayaCCAProjection, Hugging Face), rule 17 of numerics.h: projections into a row of columns per
+ * ZayaCCAProjection, Hugging Face), rule 18 of numerics.h: projections into a row of columns per
  * token (queries, keys, and both halves of the values); two causal convolutions over queries and
  * keys, the second one a head's own matrix, beside which the projections stay as residuals; norms,
  * rotation, and attention as usual (attention.c). Besides its growing rows a session's layer keeps
