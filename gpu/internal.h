@@ -23,7 +23,7 @@
 #define LOCAL_LEAST (32u << 10)
 #define LOCAL_FULL (40u << 10)
 #define OUTPUT_SCORES 32 /* of a router in the output projection's launch (output.cl) */
-#define HEAD_ROWS 32 /* rows of logits per launch */
+#define HEAD_ROWS 32     /* rows of logits per launch */
 #define ATTEND_BYTES \
     (32u << 20) /* partial sums of attention per launch, unless one row needs more */
 
@@ -390,8 +390,8 @@ struct group_shape {
 struct group_shape kernel_set_group(const struct device *d, enum dtype type, bool many, bool gate);
 bool kernel_set_fuses(const struct device *d, int layer);
 
-/* program.c: kernel_file "core", "float", "quant" or "token": those of one token; what: name in the progress line; table: OpenCL
- * text of format tables, "" for none */
+/* program.c: kernel_file "core", "float", "quant" or "token": those of one token; what: name in the
+ * progress line; table: OpenCL text of format tables, "" for none */
 int program_build(struct device *d, const char *kernel_file, const char *what, const char *options,
                   const char *table, cl_program *out, struct error *e);
 int program_kernel(struct device *d, cl_program p, const char *name, struct kernel **out,
@@ -401,7 +401,7 @@ bool program_is_pocl(const struct device *d);
 uint64_t program_fingerprint(const struct cl_target *t); /* hash of driver, device and all
                                                           * sources */
 
-/* memory.c */
+/* memory.c, memory_blocks.c */
 /* Whether our kernels can run an expert: gate and up of one type, quantised if and only if down
  * is. */
 bool memory_expert_alike(const struct expert_weights *x);
@@ -431,6 +431,14 @@ int memory_open(struct device *d, struct error *e); /* scratch and staging */
 void memory_footprint(struct device *d, const struct block_id *blocks, int n_blocks,
                       struct device_stats *out);
 void memory_close(struct device *d);
+/* Allocates one session's KV of an attention block, if it is not the CPU's. */
+int memory_kv_take(struct device *d, struct block *b, int session, struct error *e);
+
+/* What memory_put allocates for a block, shown by --fit: the router is padded here; and what of it
+ * the host has in place where memory is shared. */
+size_t memory_block_bytes(const struct device *d, struct block_id id);
+size_t memory_shared_bytes(const struct device *d, struct block_id id);
+void memory_block_release(struct device *d, struct block *b);
 struct block *memory_block(struct device *d, struct block_id id);
 int memory_state_open(struct device *d, int session, struct error *e);
 void memory_state_close(struct device *d, int session);

@@ -177,9 +177,8 @@ static int run_shared(struct device *d, const struct layer_run *r, struct error 
     const struct ffn_shape *s = &jobs_shape(d, r->layer)->ffn;
     struct layer_bank b = {.first = s->used, .end = s->used + 1};
 
-    return take_bank(d, r->layer, s->experts, 1, NULL, &b, e) < 0
-               ? ERR_DEVICE
-               : run_bank(d, r, &b, e);
+    return take_bank(d, r->layer, s->experts, 1, NULL, &b, e) < 0 ? ERR_DEVICE
+                                                                  : run_bank(d, r, &b, e);
 }
 
 /* The block whose norm follows a layer of a job, if one kernel may do both. */

@@ -425,9 +425,8 @@ bool kernel_set_token_outputs(const struct device *d, int layer)
         !kernel_set_token_norms(d) || s->parallel || s->norms.after || norms_sum(&s->norms) ||
         hp->residual_scale != 0.0f)
         return false;
-    return s->ffn.kind == FFN_DENSE ||
-           (s->ffn.kind == FFN_ROUTED && !s->ffn.router.early && scores <= OUTPUT_SCORES &&
-            chains <= d->width * d->slots);
+    return s->ffn.kind == FFN_DENSE || (s->ffn.kind == FFN_ROUTED && !s->ffn.router.early &&
+                                        scores <= OUTPUT_SCORES && chains <= d->width * d->slots);
 }
 
 static bool ffn_known(const struct ffn_shape *s, enum dtype type)

@@ -1250,8 +1250,7 @@ START_TEST(test_slower_kernels)
         return;
     for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
         const char *name = cases[i / 2].joined, *slower = cases[i / 2].slower;
-        struct opencl_tuning tuning = {
-            .shape = 1, .tile = 4, .slower = slower ? slower : name};
+        struct opencl_tuning tuning = {.shape = 1, .tile = 4, .slower = slower ? slower : name};
         struct setup set = {base_shape, KV_F16, 1, 0};
         struct tiny_model *t = tiny_model_new(&set.shape);
         struct device_config c = config(t, &set);

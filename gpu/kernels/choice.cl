@@ -1,13 +1,13 @@
 /* What the router's kernels do in local memory: sums of an expert's columns, and the choice of a
- * row's experts from their scores (rules 3 and 10 of engine/device/numerics.h). Behind rows.cl; before
- * routing.cl and output.cl, whose kernels give that memory. Defined by the host beyond that:
+ * row's experts from their scores (rules 3 and 10 of engine/device/numerics.h). Behind rows.cl;
+ * before routing.cl and output.cl, whose kernels give that memory. Defined by the host beyond that:
  * MAX_EXPERTS, a multiple of 16. */
 #define CHOICE_ITEMS ((int)get_local_size(0))
 
 #if !WIDE
-/* An expert's sum (rule 3) goes on over `fours` times four columns in local memory, in order; the next
- * sixteen are on their way meanwhile, as in lane_sums. step: from four columns of an expert to its
- * next four. */
+/* An expert's sum (rule 3) goes on over `fours` times four columns in local memory, in order; the
+ * next sixteen are on their way meanwhile, as in lane_sums. step: from four columns of an expert to
+ * its next four. */
 #define STAGE_AHEAD 4
 static inline void stage_read(__local const float4 *v, int step, __local const float4 *h,
                               float4 *now_v, float4 *now_h)

@@ -9,9 +9,9 @@
 #define OUT_LARGER(a, b) ((a) > (b) ? (a) : (b))
 #define OUT_ROOM OUT_LARGER(OUT_STAGE, OUT_LARGER(OUT_TERMS, ROW_TILE / 4))
 
-/* The router's scores by one group. Its work-items `chains` first ones have an expert and a quarter
- * of the columns each (rule 3): sixteen experts, four quarters, then the next sixteen experts. fours:
- * times four columns of a quarter, 0: nothing is read. */
+/* The router's scores by one group: of its work-items the first `chains` have an expert and a
+ * quarter of the columns each (rule 3): sixteen experts, four quarters, then the next sixteen
+ * experts. fours: times four columns of a quarter, 0: nothing is read. */
 struct out_router {
     __global const float *router, *h;
     int chains, fours, padded;
@@ -83,8 +83,8 @@ static inline float out_scores(const struct out_router *r, __local float4 *room,
 }
 
 /* x += W a (+ bias) for one token, and by the last group that ends, of a row of at most ROW_TILE
- * columns: norm to h and its quantised form, scores of the router and the choice of experts (rules 2,
- * 5, 1, 3 and 10). Groups: row groups. norm_flags as in norm, flags as in route; ROUTE_DENSE: no
+ * columns: norm to h and its quantised form, scores of the router and the choice of experts (rules
+ * 2, 5, 1, 3 and 10). Groups: row groups. norm_flags as in norm, flags as in route; ROUTE_DENSE: no
  * router, the layer's only expert is chosen. At most MAX_EXPERTS scores, 64 work-items for each
  * sixteen of them. arrivals: last_of. */
 #define ROUTE_DENSE 1024

@@ -1,6 +1,6 @@
 /* The router and the grouping of rows by expert (rule 10 of engine/device/numerics.h). Behind
- * core.cl and choice.cl. Defined by the host beyond that: ROUTE_ITEMS, work-items of a group of the router,
- * 1 where WIDE, else 64 or more. */
+ * core.cl and choice.cl. Defined by the host beyond that: ROUTE_ITEMS, work-items of a group of the
+ * router, 1 where WIDE, else 64 or more. */
 
 #if !WIDE
 #define ROUTE_FOURS \

@@ -458,7 +458,8 @@ static int run_layers(struct suite *s, int pos, int rows, const bool *wanted)
         return 0;
     compare_rows(s, type, rows, wanted);
     compare(s, CONFORMANCE_LAYERS, type, "routing weights", s->weights, s->want_weights, chosen);
-    held(s, CONFORMANCE_LAYERS, type, memcmp(s->experts, s->want_experts, chosen * sizeof(int)) == 0,
+    held(s, CONFORMANCE_LAYERS, type,
+         memcmp(s->experts, s->want_experts, chosen * sizeof(int)) == 0,
          "other experts are reported");
     return 1;
 }
