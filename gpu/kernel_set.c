@@ -445,7 +445,8 @@ bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, en
     if (kind == BLOCK_HEAD && d->base.config.model->hp.embedding_width)
         return false; /* a matrix is before it */
     if (kind == BLOCK_ATTENTION &&
-        (!kernel_set_attends(&shape->mixer) || d->base.config.model->hp.laurel))
+        (!kernel_set_attends(&shape->mixer) || d->base.config.model->hp.laurel ||
+         hparams_hyper(&d->base.config.model->hp))) /* matrices of the host's are in its block */
         return false;
     if (kind == BLOCK_EXPERT && (!ffn_known(&shape->ffn, type) || !shape_one_limit(&shape->ffn)))
         return false;

@@ -49,7 +49,7 @@ static int test_init(struct attention_test *t, struct selftest *b)
     t->rows = c->max_rows < ROWS_MOST ? c->max_rows : ROWS_MOST;
     t->tokens = c->context < TOKENS_MOST ? c->context : TOKENS_MOST;
     t->pos = t->tokens - t->rows;
-    t->cache = (struct reference_cache){kv, t->tokens, {c->kv_k, c->kv_v}, NULL, 0};
+    t->cache = (struct reference_cache){kv, t->tokens, kv, {c->kv_k, c->kv_v}, NULL, 0};
     t->q = selftest_randoms(b, query_count(t), 2.0f);
     t->k = selftest_randoms(b, (size_t)(t->rows * kv), 2.0f);
     t->v = selftest_randoms(b, (size_t)(t->rows * kv), 2.0f);
@@ -305,7 +305,7 @@ static int test_attend(struct attention_test *t)
 
         if (reference_attend(&t->cache, t->q + i * t->dim, head / (t->heads / t->kv_heads), t->dim,
                              t->pos + row, window, t->shape->sinks ? t->sinks[head] : -INFINITY,
-                             want) < 0)
+                             NULL, want) < 0)
             return error_set(t->b->e, ERR_MEMORY, "OpenCL: out of memory for the self-test");
         for (int k = 0; k < t->dim && t->shape->gated; k++) {
             float gate = t->gates[t->shape->gate == GATE_HEADS ? i : i * t->dim + k];

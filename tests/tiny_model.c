@@ -220,6 +220,15 @@ static void random_latent(struct tiny_model *t, const struct tiny_shape *s,
     w->v_b = random_matrix(t, s, m->heads * m->value_dim, m->kv_rank, 0, seed);
     if (m->gated)
         w->z = random_matrix(t, s, m->heads, s->hidden, 0, seed);
+    if (m->index_heads) {
+        struct norm_weights norm = random_norm(t, m->index_dim, seed);
+
+        w->index_q = random_matrix(t, s, m->index_heads * m->index_dim, m->q_rank, 0, seed);
+        w->index_k = random_matrix(t, s, m->index_dim, s->hidden, 0, seed);
+        w->index_weights = random_matrix(t, s, m->index_heads, s->hidden, 0, seed);
+        w->index_norm = norm.weight;
+        w->index_norm_bias = norm.bias;
+    }
     w->o = random_matrix(t, s, s->hidden, m->heads * m->value_dim, s->bias, seed);
 }
 

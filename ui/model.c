@@ -238,6 +238,14 @@ struct ui_block *ui_block_answer(struct ui_model *m)
     return NULL;
 }
 
+bool ui_model_asked(const struct ui_model *m)
+{
+    for (size_t i = 0; i < m->n_blocks; i++)
+        if (m->blocks[i].kind == UI_USER)
+            return true;
+    return false;
+}
+
 void ui_model_note(struct ui_model *m, uint64_t now, const char *format, ...)
 {
     va_list args;

@@ -343,6 +343,8 @@ uint64_t ui_model_next(const struct ui_model *m);
 void ui_model_note(struct ui_model *m, uint64_t now, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Whether the chat has a message of the user's. */
+bool ui_model_asked(const struct ui_model *m);
 /* Highlights the marked token's experts on the map. */
 void ui_model_mark(struct ui_model *m, uint64_t serial);
 /* What HEAT_BESIDE shows, (n_layers, n_experts), copied; NULL: nothing to compare any more. The

@@ -184,6 +184,15 @@ enum tensor_role export_role_of(const struct model *m, struct block_id id, enum 
         [MATRIX_LAUREL_OUT] = TENSOR_LAUREL_OUT,
         [MATRIX_STREAM_IN] = TENSOR_STREAM_IN,
         [MATRIX_STREAM_OUT] = TENSOR_STREAM_OUT,
+        [MATRIX_HYPER_MIXER_DOWN] = TENSOR_HYPER_MIXER_DOWN,
+        [MATRIX_HYPER_MIXER_UP] = TENSOR_HYPER_MIXER_UP,
+        [MATRIX_HYPER_MIXER_MIX] = TENSOR_HYPER_MIXER_MIX,
+        [MATRIX_HYPER_FFN_DOWN] = TENSOR_HYPER_FFN_DOWN,
+        [MATRIX_HYPER_FFN_UP] = TENSOR_HYPER_FFN_UP,
+        [MATRIX_HYPER_FFN_MIX] = TENSOR_HYPER_FFN_MIX,
+        [MATRIX_HYPER_END_DOWN] = TENSOR_HYPER_END_DOWN,
+        [MATRIX_HYPER_END_UP] = TENSOR_HYPER_END_UP,
+        [MATRIX_HYPER_END_MIX] = TENSOR_HYPER_END_MIX,
         [MATRIX_Z_IN] = TENSOR_MIX_Z_IN,
         [MATRIX_A_IN] = TENSOR_MIX_A_IN,
     };
@@ -610,12 +619,27 @@ static int add_apart(struct export *x, int l)
            add_vector(x, TENSOR_ROUTER_NORM, l, false, scale, x->m->hp.hidden, 0);
 }
 
+/* What hyper-connections have besides matrices in one place, whose first role is `role`. */
+static int add_hyper(struct export *x, enum tensor_role role, int l, const struct hyper_weights *w)
+{
+    int64_t n = x->m->hp.streams, hidden = x->m->hp.hidden;
+
+    return add_vector(x, role + HYPER_NORM, l, false, w->norm, n * hidden, 0) ||
+           add_vector(x, role + HYPER_BASE, l, false, w->base, w->mix.rows, 0) ||
+           add_vector(x, role + HYPER_SCALE, l, false, w->scale,
+                      role == TENSOR_HYPER_END_NORM ? 1 : 3, 0);
+}
+
 /* What mixes the streams around a layer, and the norm behind its learned residual. */
 static int add_streams(struct export *x, int l)
 {
     const struct layer_weights *w = &x->m->layers[l];
     int64_t n = x->m->hp.streams, hidden = x->m->hp.hidden;
 
+    if (hparams_hyper(&x->m->hp))
+        return add_hyper(x, TENSOR_HYPER_MIXER_NORM, l, &w->hyper[0]) ||
+               add_hyper(x, TENSOR_HYPER_FFN_NORM, l, &w->hyper[1]) ||
+               (l == 0 && add_hyper(x, TENSOR_HYPER_END_NORM, 0, &x->m->hyper_end));
     return add_norm(x, TENSOR_STREAM_NORM, l, &w->stream_norm) ||
            add_vector(x, TENSOR_STREAM_ROUTER, l, false, w->stream_router, n, hidden) ||
            add_vector(x, TENSOR_STREAM_PREDICT, l, false, w->stream_predict, n * n, n) ||

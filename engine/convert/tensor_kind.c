@@ -14,9 +14,18 @@ static bool ends(const char *s, const char *end)
 bool tensor_kind_rounded(const struct tensor_view *t)
 {
     static const char *const kept[] = {
-        "_norm.weight",         "ffn_gate_inp.weight", "position_embd", "token_types",
-        "ssm_conv1d",           "shortconv.conv",      "altup",         "laurel",
-        "per_layer_model_proj", "ffn_gate_tid2eid",    "indexer.proj",
+        "_norm.weight",
+        "ffn_gate_inp.weight",
+        "position_embd",
+        "token_types",
+        "ssm_conv1d",
+        "shortconv.conv",
+        "altup",
+        "laurel",
+        "hc_",
+        "per_layer_model_proj",
+        "ffn_gate_tid2eid",
+        "indexer.proj",
     };
 
     if (t->n_dims < 2 || !ends(t->name, "weight"))

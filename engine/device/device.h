@@ -198,12 +198,13 @@ struct combine_job {
     float *x;
     /* (rows, hparams_beside): of every layer, and streams besides x, which change with it: x and
      * they become what the next layer is predicted to begin with, or x the end; NULL: there are
-     * none */
+     * none. Hyper-connected: x is not added to, they take the sum; x becomes what the next layer's
+     * mixer reads, or the end */
     float *inputs;
     const float *const *strengths; /* as in attention_job */
 };
 
-/* Where layers have inputs of their own: inputs (rows, hparams_beside) holds the tokens' rows of
+/* Where layers have inputs of their own, or streams are hyper-connected: inputs (rows, hparams_beside) holds the tokens' rows of
  * the model's table (model_inputs), and gets by rule 15 what the layers use. x: the embeddings;
  * with other streams they become what the first layer is predicted to begin with. */
 struct inputs_job {
@@ -211,6 +212,15 @@ struct inputs_job {
     float *x;
     float *inputs;
     const float *const *strengths; /* as in attention_job */
+};
+
+/* Of hyper-connected streams, behind a layer's mixer: they take its output y, and x becomes what the
+ * feed-forward reads. inputs as in combine_job; strengths as in attention_job. */
+struct streams_job {
+    int layer, rows;
+    const float *y;
+    float *x, *inputs;
+    const float *const *strengths;
 };
 
 /* Final norm and head for some rows: logits (rows, n_vocab). */
@@ -423,6 +433,8 @@ struct device_ops {
     int (*join)(struct device *d, const struct join_job *j, struct error *e);
     /* Optional: see inputs_job. */
     int (*inputs)(struct device *d, const struct inputs_job *j, struct error *e);
+    /* Optional: see streams_job. */
+    int (*streams)(struct device *d, const struct streams_job *j, struct error *e);
     int (*wait)(struct device *d, struct error *e);
     /* Optional: whether wait() would return at once. Never waits. */
     bool (*done)(const struct device *d);

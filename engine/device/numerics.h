@@ -113,13 +113,24 @@
  * the layer's scale.
  *
  * 16. Latent attention over chosen keys, at most K of them. A key of the indexer: its matrix (rule
- * 2 or 11) of the normed input, normed (rule 4, eps 1e-6), its first values rotated (rule 6),
+ * 2 or 11) of the normed input, normed (rule 5, eps 1e-6), its first values rotated (rule 6),
  * rounded to the type of values. A query of its head h: the head's part of its matrix of MLA's
  * latent query, rotated likewise. w_h: weights' matrix of the normed input, times (1/sqrt(heads *
  * width)), rounded first. A position's score: acc = acc + w_h * max(dot, 0) over the heads upwards
  * from +0, product and sum rounded each, dot as rule 13's. A row sees the K keys of the largest
  * scores; ties go to the lower position; or all, if there are K or fewer. Rule 13 then sums over
- * those alone, in order of position, in chunks of as many of them. Any thread; pure. */
+ * those alone, in order of position, in chunks of as many of them.
+ *
+ * 17. Hyper-connections: n streams S_i, each the embedding at first. Gated: N_i = rule 5 of S_i; u =
+ * up(num_silu(down(N) * (1/n))), matrices by rule 2 or 11 over all streams one behind the other; an
+ * operator reads x = rule 9's sum of N_i * num_sigmoid(u_i), each with the weight 1/n, from +0; its
+ * output y: S_i = S_i + (2 * num_sigmoid(mix_i(N) * (1/n))) * y, product and sum rounded each.
+ * Mixed: N = rule 5 of all of S together, without weights; m = mix(N). r_i = num_sigmoid(m_i *
+ * scale_0 + base_i) + eps, g_j the same of m_(n+j) with scale_1, times 2, without eps; B_ij = that of
+ * m_(2n+in+j) with scale_2, products and sums rounded each: each row's num_exp(B_ij - max) / their
+ * sum upwards, + eps; then each column over its sum (upwards) + eps, and each row and column so, by
+ * turns, rounds - 1 times. x = rule 9's sum of r_i * S_i from +0; S_j = that of y, S_1 .. S_n with
+ * g_j, B_1j .. B_nj. The end reads the same way. Any thread; pure. */
 #ifndef ENGINE_DEVICE_NUMERICS_H
 #define ENGINE_DEVICE_NUMERICS_H
 

@@ -280,8 +280,7 @@ static int bind_vector(struct binding *b, const float **vector, enum tensor_role
     return add_vector(b, vector, t, 0, n, e);
 }
 
-/* Norm weights stored as offsets from 1; llama.cpp's converter has added the 1. */
-static void mind_one_more(struct binding *b)
+void bind_one_more(struct binding *b)
 {
     if (b->model->hp.common.norms.kind == NORM_RMS_ONE &&
         weight_file_format(b->model->file) != WEIGHT_GGUF)
@@ -294,7 +293,7 @@ static int bind_norm(struct binding *b, struct norm_weights *n, enum tensor_role
     int hidden = b->model->hp.hidden, rc = bind_vector(b, &n->weight, role, layer, hidden, e);
 
     if (!rc && !(role == TENSOR_OUTPUT_NORM && b->family->last_norm_plain))
-        mind_one_more(b);
+        bind_one_more(b);
     return rc ? rc : add_bias(b, &n->bias, role, layer, 0, hidden, hidden, e);
 }
 
@@ -350,13 +349,13 @@ static int bind_head_norms(struct binding *b, struct layer_weights *w, int layer
     if ((rc = bind_vector(b, &w->q_norm, TENSOR_Q_NORM, layer,
                           whole ? a->heads * a->key_dim : a->key_dim, e)))
         return rc;
-    mind_one_more(b);
+    bind_one_more(b);
     if (a->keys_of)
         return 0;
     if ((rc = bind_vector(b, &w->k_norm, TENSOR_K_NORM, layer,
                           whole ? a->kv_heads * a->key_dim : a->key_dim, e)))
         return rc;
-    mind_one_more(b);
+    bind_one_more(b);
     return 0;
 }
 
@@ -796,8 +795,8 @@ static int bind_streams(struct binding *b, struct layer_weights *w, int layer, s
     int64_t n = hp->streams;
     int rc;
 
-    if (!n)
-        return 0;
+    if (!n || hparams_hyper(hp))
+        return bind_hyper(b, w, layer, e);
     if ((rc = bind_norm(b, &w->stream_norm, TENSOR_STREAM_NORM, layer, e)) ||
         (rc = bind_values(b, &w->stream_router, TENSOR_STREAM_ROUTER, layer, n * hp->hidden,
                           VECTOR_PLAIN, 0, e)) ||
@@ -937,6 +936,8 @@ static int bind_stream_ends(struct binding *b, struct error *e)
     if (!m->hp.streams)
         return 0;
     b->counted = &b->total.attention;
+    if (hparams_hyper(&m->hp))
+        return bind_hyper_end(b, e);
     if ((rc = bind_stream_matrices(b, m->stream_in, TENSOR_STREAM_IN, e)))
         return rc;
     return bind_stream_matrices(b, m->stream_out, TENSOR_STREAM_OUT, e);

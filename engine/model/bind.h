@@ -84,6 +84,12 @@ int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role, int l
                int cols, struct error *e);
 int bind_bias(struct binding *b, const float **bias, enum tensor_role role, int layer, int n,
               struct error *e);
+/* The vector bound last has weights of a norm. Norm weights may be stored as offsets from 1;
+ * llama.cpp's converter has added the 1. */
+void bind_one_more(struct binding *b);
+/* bind_hyper.c: a layer's hyper-connections; the model's end of them. */
+int bind_hyper(struct binding *b, struct layer_weights *w, int layer, struct error *e);
+int bind_hyper_end(struct binding *b, struct error *e);
 /* bind_recurrent.c */
 int bind_recurrent(struct binding *b, struct layer_weights *w, int layer, struct error *e);
 /* Requires m->hp, m->file and m->layers (n_layers, experts too). Errors name the tensor. */

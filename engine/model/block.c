@@ -6,6 +6,16 @@ static int experts_in(const struct model *m, int layer)
     return shape_experts(hparams_layer(&m->hp, layer));
 }
 
+/* Those of hyper-connections, the first of which is `part`. */
+static int list_hyper(struct block_matrix *to, int n, const struct hyper_weights *w,
+                      enum matrix_part part)
+{
+    to[n++] = (struct block_matrix){&w->down, part};
+    to[n++] = (struct block_matrix){&w->up, part + 1};
+    to[n++] = (struct block_matrix){&w->mix, part + 2};
+    return n;
+}
+
 int model_block_matrices(const struct model *m, struct block_id id,
                          struct block_matrix out[BLOCK_MATRICES])
 {
@@ -51,6 +61,10 @@ int model_block_matrices(const struct model *m, struct block_id id,
             all[n++] = (struct block_matrix){&m->stream_in[i], MATRIX_STREAM_IN};
         for (int i = 0; id.layer == 0 && i + 1 < m->hp.streams; i++)
             all[n++] = (struct block_matrix){&m->stream_out[i], MATRIX_STREAM_OUT};
+        n = list_hyper(all, n, &l->hyper[0], MATRIX_HYPER_MIXER_DOWN);
+        n = list_hyper(all, n, &l->hyper[1], MATRIX_HYPER_FFN_DOWN);
+        if (id.layer == 0)
+            n = list_hyper(all, n, &m->hyper_end, MATRIX_HYPER_END_DOWN);
         if (id.layer == 0)
             all[n++] = (struct block_matrix){&m->mtp.join, MATRIX_JOIN};
     }
@@ -86,6 +100,15 @@ const char *matrix_part_name(enum matrix_part part)
                                                     "input_project",
                                                     "stream_in",
                                                     "stream_out",
+                                                    "hc_attn_down",
+                                                    "hc_attn_up",
+                                                    "hc_attn_mix",
+                                                    "hc_ffn_down",
+                                                    "hc_ffn_up",
+                                                    "hc_ffn_mix",
+                                                    "hc_down",
+                                                    "hc_up",
+                                                    "hc_mix",
                                                     "join",
                                                     "gate",
                                                     "up",
@@ -139,11 +162,23 @@ static uint64_t layer_norm_bytes(const struct model *m, const struct layer_weigh
            norm_bytes(m, &l->laurel_after);
 }
 
-/* What mixes a layer's streams. */
+uint64_t model_hyper_values(const struct model *m, const struct hyper_weights *w)
+{
+    uint64_t n = (uint64_t)m->hp.streams;
+
+    return (w->norm ? n * (uint64_t)m->hp.hidden : 0) +
+           (w->base ? (uint64_t)w->mix.rows + (w == &m->hyper_end ? 1 : 3) : 0);
+}
+
+/* What mixes a layer's streams, besides matrices. */
 static uint64_t stream_bytes(const struct model *m, const struct layer_weights *l)
 {
     uint64_t n = (uint64_t)m->hp.streams, hidden = (uint64_t)m->hp.hidden;
 
+    if (hparams_hyper(&m->hp))
+        return sizeof(float) *
+               (model_hyper_values(m, &l->hyper[0]) + model_hyper_values(m, &l->hyper[1]) +
+                (l == m->layers ? model_hyper_values(m, &m->hyper_end) : 0));
     return sizeof(float) * (n * hidden + n * n * n + n * n + (l->stream_scale ? hidden : 0));
 }
 

@@ -47,6 +47,15 @@ enum matrix_part {
     MATRIX_INPUT_PROJECT, /* of all layers, in the first one's block */
     MATRIX_STREAM_IN,     /* several, likewise */
     MATRIX_STREAM_OUT,
+    MATRIX_HYPER_MIXER_DOWN, /* of hyper-connections */
+    MATRIX_HYPER_MIXER_UP,
+    MATRIX_HYPER_MIXER_MIX,
+    MATRIX_HYPER_FFN_DOWN,
+    MATRIX_HYPER_FFN_UP,
+    MATRIX_HYPER_FFN_MIX,
+    MATRIX_HYPER_END_DOWN, /* the model's, in the first layer's block */
+    MATRIX_HYPER_END_UP,
+    MATRIX_HYPER_END_MIX,
     MATRIX_JOIN, /* of an MTP block: before its layer's mixer */
     MATRIX_GATE,
     MATRIX_UP,
@@ -55,7 +64,7 @@ enum matrix_part {
     MATRIX_PARTS
 };
 
-#define BLOCK_MATRICES (23 + 2 * (HPARAMS_STREAMS_MOST - 1)) /* most matrices of a block */
+#define BLOCK_MATRICES (32 + 2 * (HPARAMS_STREAMS_MOST - 1)) /* most matrices of a block */
 
 /* One matrix of a block. Adapters (LoRA) are attached to it by (block, part): matrix.lora. */
 struct block_matrix {
@@ -71,6 +80,8 @@ int model_block_matrices(const struct model *m, struct block_id id,
 size_t model_recurrent_values(const struct model *m, int layer);
 /* Number of values of q_norm (queries) or k_norm of a layer, including a latent row's; 0: none. */
 size_t model_qk_norm_values(const struct model *m, int layer, bool queries);
+/* Values of hyper-connections besides their matrices. */
+uint64_t model_hyper_values(const struct model *m, const struct hyper_weights *w);
 const char *matrix_part_name(enum matrix_part part); /* "q", "gate", "head" */
 
 /* Bytes of a block's weights in memory, padding included. A layer's norms and its router, with the

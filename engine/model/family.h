@@ -23,6 +23,9 @@ struct family_key {
     double min, max; /* valid range */
 };
 
+/* Of hyper-connections, in one place: behind its first role. */
+enum hyper_part { HYPER_NORM, HYPER_DOWN, HYPER_UP, HYPER_MIX, HYPER_BASE, HYPER_SCALE };
+
 enum tensor_role {
     TENSOR_EMBEDDINGS,  /* (vocab, hidden) */
     TENSOR_OUTPUT_NORM, /* (hidden) */
@@ -63,6 +66,26 @@ enum tensor_role {
     TENSOR_LAUREL_IN,
     TENSOR_LAUREL_OUT,
     TENSOR_LAUREL_AFTER,
+    /* of hyper-connections (struct hyper_weights): before a layer's mixer, before its feed-forward,
+     * at the end; each in the order of enum hyper_part */
+    TENSOR_HYPER_MIXER_NORM,
+    TENSOR_HYPER_MIXER_DOWN,
+    TENSOR_HYPER_MIXER_UP,
+    TENSOR_HYPER_MIXER_MIX,
+    TENSOR_HYPER_MIXER_BASE,
+    TENSOR_HYPER_MIXER_SCALE,
+    TENSOR_HYPER_FFN_NORM,
+    TENSOR_HYPER_FFN_DOWN,
+    TENSOR_HYPER_FFN_UP,
+    TENSOR_HYPER_FFN_MIX,
+    TENSOR_HYPER_FFN_BASE,
+    TENSOR_HYPER_FFN_SCALE,
+    TENSOR_HYPER_END_NORM,
+    TENSOR_HYPER_END_DOWN,
+    TENSOR_HYPER_END_UP,
+    TENSOR_HYPER_END_MIX,
+    TENSOR_HYPER_END_BASE,
+    TENSOR_HYPER_END_SCALE,
     TENSOR_Q,
     TENSOR_K,
     TENSOR_V,

@@ -12,6 +12,19 @@
 #define HPARAMS_EMBEDDING_MOST 4096 /* embedding_width */
 #define HPARAMS_STREAMS_MOST 8      /* streams */
 
+/* What several residual streams are. */
+enum stream_kind {
+    /* alternating updates (Baykal et al., arXiv:2301.13310; Gemma 3n): layers see and change the
+     * first one, the others are predicted and corrected from it */
+    STREAMS_ALTERNATING,
+    /* hyper-connections (Zhu et al., arXiv:2409.19606): every operator reads a mixture of all
+     * streams, and its output is added to each with a weight of its own. Gated: the mixture has a
+     * gate per value, of low rank (Qwen4); mixed: the streams are mixed among themselves as well,
+     * by a doubly stochastic matrix (Xie et al., arXiv:2512.24880; DeepSeek V4) */
+    STREAMS_GATED,
+    STREAMS_MIXED
+};
+
 struct hparams {
     int n_layers, hidden, n_vocab;
     int context_max; /* trained context */
@@ -31,13 +44,16 @@ struct hparams {
     /* Width of embeddings and head if it is not `hidden`, with two matrices in between; 0: it is.
      * Rows of a table of learned positions before that of position 0. */
     int embedding_width, position_offset;
-    /* Alternating updates (Baykal et al., arXiv:2301.13310; Gemma 3n): layers see and change the
-     * first of so many residual streams, and the others are predicted and corrected from it; 0: it
-     * is the only one. streams_scaled: what the layer's own inputs are gated by has weights. All
-     * layers have inputs then. laurel: rank of the learned residual beside the mixer: the stream
-     * becomes (x + mixer + h + norm(out(in(h)))) / sqrt(2), h being the mixer's input; 0: none */
+    /* Number of residual streams, 0: one. Alternating ones: all layers have inputs; streams_scaled:
+     * what those are gated by has weights. stream_rank: of gates (a multiple of 16); stream_rounds,
+     * stream_eps: of what makes a mixing matrix doubly stochastic. laurel: rank of the learned
+     * residual beside the mixer: the stream becomes (x + mixer + h + norm(out(in(h)))) / sqrt(2), h
+     * being the mixer's input; 0: none */
     int streams, laurel;
+    enum stream_kind stream_kind;
     bool streams_scaled;
+    int stream_rank, stream_rounds;
+    float stream_eps;
     bool shortcuts; /* some layer leaves what a later one adds; set by hparams_count */
     /* Frequencies would change with every token beyond context_max (dynamic scaling), which is not
      * computed: the context is limited to it */
@@ -80,11 +96,31 @@ static inline int hparams_inputs(const struct hparams *hp)
     return hp->n_layers * hparams_layer(hp, 0)->inputs;
 }
 
-/* What a row of a pass has besides the stream: those values; then, with other streams, the first
- * one as it was predicted, and the others; then what a layer's experts leave to the next one. */
+/* Whether the streams are hyper-connected: x is then what the next operator reads. */
+static inline bool hparams_hyper(const struct hparams *hp)
+{
+    return hp->streams > 0 && hp->stream_kind != STREAMS_ALTERNATING;
+}
+
+/* Of hyper-connections: weights that a row keeps while an operator computes, in whole vectors. */
+static inline int hparams_stream_weights(const struct hparams *hp)
+{
+    return (hp->streams * (hp->streams + 1) + 15) / 16 * 16;
+}
+
+/* Values of the streams in a row: the first one as it was predicted, and the others;
+ * hyper-connected: the operator's output, every stream, and those weights. */
+static inline int hparams_stream_values(const struct hparams *hp)
+{
+    return hparams_hyper(hp) ? (hp->streams + 1) * hp->hidden + hparams_stream_weights(hp)
+                             : hp->streams * hp->hidden;
+}
+
+/* What a row of a pass has besides the stream: those inputs; then the streams; then what a layer's
+ * experts leave to the next one. */
 static inline int hparams_beside(const struct hparams *hp)
 {
-    return hparams_inputs(hp) + (hp->streams + hp->shortcuts) * hp->hidden;
+    return hparams_inputs(hp) + hparams_stream_values(hp) + (hp->shortcuts ? hp->hidden : 0);
 }
 
 /* What an operator adds to the residual stream is multiplied with this first. */

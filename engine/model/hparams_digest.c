@@ -182,6 +182,12 @@ void hparams_digest(struct digest *d, const struct hparams *hp)
         FIELD(hp->streams);
         add_flag(d, hp->streams_scaled);
     }
+    if (hparams_hyper(hp)) {
+        FIELD(hp->stream_kind);
+        FIELD(hp->stream_rank);
+        FIELD(hp->stream_rounds);
+        FIELD(hp->stream_eps);
+    }
     if (hp->laurel)
         FIELD(hp->laurel);
     add_rotary(d, hp);

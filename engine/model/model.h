@@ -38,6 +38,17 @@ struct recurrent_weights {
     const float *dt_norm, *b_norm, *c_norm;
 };
 
+/* Of hyper-connections, where the streams S (streams * hidden values) are read. Gated: weights of a
+ * norm of each stream (S); (rank, S) and (S, rank); mix: (streams, S), how much of the output each
+ * stream gains. Mixed: mix ((2 + streams) * streams, S): how much of each stream is read, how much
+ * of the output each gains, how much of stream i goes to stream j (i * streams + j); base: as many
+ * numbers, added; scale: what these three are multiplied with before. At the end only what is read:
+ * no mix of gated ones; (streams, S), base (streams), one scale. */
+struct hyper_weights {
+    const float *norm, *base, *scale;
+    struct matrix down, up, mix;
+};
+
 struct layer_weights {
     /* expert_norm: of the shared expert only if routed ones have another (shape_normed_rows);
      * absent for a norm without weight */
@@ -88,6 +99,7 @@ struct layer_weights {
      * first one for the layer's own inputs, or NULL */
     struct norm_weights stream_norm;
     const float *stream_router, *stream_predict, *stream_correct, *stream_scale;
+    struct hyper_weights hyper[2]; /* of hparams_hyper: before the mixer, before the feed-forward */
     /* of hparams.laurel: (laurel, hidden), (hidden, laurel), and the norm after both */
     struct matrix laurel_in, laurel_out;
     struct norm_weights laurel_after;
@@ -134,6 +146,7 @@ struct model {
     /* (hidden, hidden) each: streams besides the first one from the embedding, and what they give
      * to the end */
     struct matrix stream_in[HPARAMS_STREAMS_MOST - 1], stream_out[HPARAMS_STREAMS_MOST - 1];
+    struct hyper_weights hyper_end; /* of hparams_hyper: what the head sees */
     struct layer_weights *layers;
     struct norm_weights output_norm; /* without weight: there is none */
     struct matrix head;              /* (n_vocab, hidden or embedding_width), with bias */

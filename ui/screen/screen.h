@@ -3,17 +3,9 @@
 #ifndef UI_SCREEN_SCREEN_H
 #define UI_SCREEN_SCREEN_H
 
-#include "ui/model.h"
 #include "ui/keys.h"
-
-/* The input line to draw: text with cursor (bytes), the prompt, and lines above it
- * (completions). */
-struct screen_input {
-    const char *prompt, *text;
-    size_t len, cursor;
-    const char *above; /* matches of a completion, or NULL */
-    int marked;        /* the selected line of them, from 1; 0: none */
-};
+#include "ui/model.h"
+#include "ui/screen/input_rows.h"
 
 /* Opens the initial panels and allocates each one's private state, which the model's release frees:
  * 0 or ERR_MEMORY. */

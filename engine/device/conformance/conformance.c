@@ -124,16 +124,19 @@ static int fewer(int a, int b)
 static bool fill_cache(struct suite *s, int layer, int n)
 {
     struct reference_cache *c = &s->expected.cache[layer];
-    int dim = c->latent ? c->n : hparams_layer(s->hp, layer)->mixer.key_dim;
+    int dim = hparams_layer(s->hp, layer)->mixer.key_dim;
     struct kv_move move = {.layer = layer, .pos = 0, .count = n, .data = c->rows, .write = true};
     struct error e = {0};
 
     for (int t = 0; t < n; t++)
-        for (int v = 0; v < (c->latent ? 1 : 2); v++)
-            for (int i = 0; i < c->n; i += dim) {
-                fill(s, s->x, (size_t)dim);
-                reference_cache_set(c, t, v, i, s->x, dim);
+        for (int v = 0; v < 2; v++) {
+            int all = v ? c->values : c->n, step = c->latent ? all : dim;
+
+            for (int i = 0; i < all; i += step) {
+                fill(s, s->x, (size_t)step);
+                reference_cache_set(c, t, v, i, s->x, step);
             }
+        }
     return held(s, CONFORMANCE_KV_ROWS, s->config->model->layers[layer].q.type,
                 s->ops->kv_rows(s->d, &move, &e) >= 0, e.text);
 }
@@ -236,14 +239,26 @@ static void test_kv_rows(struct suite *s)
 
 /* ---- Jobs ---- */
 
+/* The layer whose choice of keys this one sees: itself where none is made. */
+static int chooser_of(const struct suite *s, int layer)
+{
+    if (hparams_layer(s->hp, layer)->mixer.index_top)
+        while (!hparams_layer(s->hp, layer)->mixer.index_heads)
+            layer--;
+    return layer;
+}
+
 static int test_attention_at(struct suite *s, int layer, int rows, int pos)
 {
+    int chooser = chooser_of(s, layer);
     enum dtype type = s->config->model->layers[layer].q.type;
     struct attention_job job = {.layer = layer, .rows = rows, .pos = pos, .x = s->x, .y = s->got},
                          want = {.layer = layer, .rows = rows, .pos = pos, .x = s->x, .y = s->want};
     struct error e = {0};
     char what[64];
 
+    if (chooser != layer && test_attention_at(s, chooser, rows, pos) < 0)
+        return ERR_MEMORY;
     fill(s, s->x, row_count(s, rows));
     if (expected_attention(&s->expected, &want) < 0)
         return ERR_MEMORY;
@@ -262,7 +277,8 @@ static int test_attention(struct suite *s)
 
     if (test_attention_at(s, layer, few, 0) < 0 || test_attention_at(s, layer, 1, few) < 0)
         return ERR_MEMORY;
-    if (!fill_cache(s, layer, pos))
+    if (!fill_cache(s, layer, pos) ||
+        (chooser_of(s, layer) != layer && !fill_cache(s, chooser_of(s, layer), pos)))
         return 0;
     return test_attention_at(s, layer, rows, pos) < 0 ||
                    test_attention_at(s, layer, 1, pos + rows) < 0

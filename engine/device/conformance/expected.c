@@ -35,10 +35,12 @@ int expected_init(struct expected *x, const struct device_config *c)
         heads = greater(greater(heads, s->q_rank), s->heads * s->value_dim);
         kv = greater(greater(kv, s->kv_heads * s->key_dim), s->kv_rank + s->rope_dims);
         mid = greater(greater(mid, f->width), f->shared_width);
-        *k = (struct reference_cache){
-            s->kv_heads * s->key_dim, c->context, {c->kv_k, c->kv_v}, NULL, 0};
+        *k =
+            (struct reference_cache){s->kv_heads * s->key_dim, c->context, s->kv_heads * s->key_dim,
+                                     {c->kv_k, c->kv_v},       NULL,       0};
         if (s->kind == MIXER_MLA) {
             k->n = s->kv_rank + s->rope_dims;
+            k->values = s->index_heads ? s->index_dim : 0;
             k->latent = s->kv_rank;
         }
         whole = (k->rows = mem_alloc((size_t)c->context, reference_cache_bytes(k))) && whole;
@@ -51,8 +53,9 @@ int expected_init(struct expected *x, const struct device_config *c)
     x->mid = mem_alloc(mid, sizeof *x->mid);
     x->queries = mem_alloc((size_t)c->max_rows * heads, sizeof *x->queries);
     x->gates = mem_alloc((size_t)c->max_rows * heads, sizeof *x->gates);
+    x->chosen = mem_alloc((size_t)c->max_rows * (size_t)c->context, sizeof *x->chosen);
     return whole && x->cache && x->h && x->dense && x->q && x->kv && x->heads && x->mid &&
-                   x->queries && x->gates
+                   x->queries && x->gates && x->chosen
                ? 0
                : ERR_MEMORY;
 }
@@ -70,6 +73,7 @@ void expected_release(struct expected *x)
     mem_free(x->mid);
     mem_free(x->queries);
     mem_free(x->gates);
+    mem_free(x->chosen);
 }
 
 static void norm_heads(const struct layer_shape *s, const float *w, float *x, int heads)
@@ -162,6 +166,11 @@ static int multiply_rows(const struct matrix *m, int first, int rows, const floa
     return reference_multiply(&part, x, y);
 }
 
+static int *chosen_of(const struct expected *x, int row)
+{
+    return x->chosen + (size_t)row * (size_t)x->config->context;
+}
+
 /* Rule 13: writes the queries of a row, in the latent space, to x->queries, its latent row to the
  * cache. */
 static int project_latent(struct expected *x, const struct attention_job *j, int row)
@@ -190,6 +199,9 @@ static int project_latent(struct expected *x, const struct attention_job *j, int
     if (reference_multiply(&w->q, s->q_rank ? x->heads : x->h, x->q) < 0 ||
         reference_multiply(&w->kv_a, x->h, kv) < 0)
         return ERR_MEMORY;
+    if (s->index_heads && reference_choose(s, w, cos, sin, x->h, x->heads, pos, &x->cache[j->layer],
+                                           chosen_of(x, row)) < 0)
+        return ERR_MEMORY;
     reference_rms(kv, w->k_norm, rank, s->latent_eps, kv);
     for (int i = 0; i < rank && s->latent_factor != 0.0f; i++)
         kv[i] = kv[i] * s->latent_factor;
@@ -211,12 +223,12 @@ static int project_latent(struct expected *x, const struct attention_job *j, int
 static int attend_latent(struct expected *x, const struct attention_job *j, int row)
 {
     const struct mixer_shape *s = &shape_of(x, j->layer)->mixer;
-    int dims = s->kv_rank + s->rope_dims;
+    int dims = s->kv_rank + s->rope_dims, last = shape_seen_keys(s, j->pos + row) - 1;
     const float *q = x->queries + (size_t)row * (size_t)(s->heads * dims);
+    const int *seen = s->index_top ? chosen_of(x, row) : NULL;
 
     for (int h = 0; h < s->heads; h++, q += dims)
-        if (reference_attend(&x->cache[j->layer], q, 0, dims, j->pos + row, 0, -INFINITY, x->q) <
-                0 ||
+        if (reference_attend(&x->cache[j->layer], q, 0, dims, last, 0, -INFINITY, seen, x->q) < 0 ||
             multiply_rows(&x->config->model->layers[j->layer].v_b, h * s->value_dim, s->value_dim,
                           x->q, x->heads + h * s->value_dim) < 0)
             return ERR_MEMORY;
@@ -234,7 +246,7 @@ static int attend_heads(struct expected *x, const struct attention_job *j, int r
     for (int h = 0; h < s->heads; h++)
         if (reference_attend(&x->cache[j->layer], q + h * dim, h / group, dim, j->pos + row,
                              s->window ? pos - shape_first_key(s, pos) + 1 : 0,
-                             sinks ? sinks[h] : -INFINITY, x->heads + h * dim) < 0)
+                             sinks ? sinks[h] : -INFINITY, NULL, x->heads + h * dim) < 0)
             return ERR_MEMORY;
     for (int i = 0; i < s->heads * dim && s->gated; i++) {
         float gate = x->gates[row * s->heads * dim + (s->gate == GATE_HEADS ? i / dim : i)];

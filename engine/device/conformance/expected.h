@@ -11,6 +11,7 @@ struct expected {
     /* one row each; kv: K, V, a rotated head; mid: before down; dense: a second h */
     float *h, *q, *kv, *heads, *mid, *dense;
     float *queries, *gates; /* max_rows rows */
+    int *chosen; /* of the last indexer: max_rows times the positions a row sees, context each */
 };
 
 /* Both 0 or ERR_MEMORY; release also frees a failed init. c outlives x. */

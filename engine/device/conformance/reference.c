@@ -158,7 +158,7 @@ void reference_route(const struct model *m, int layer, const float *h, float *sc
 
 size_t reference_cache_bytes(const struct reference_cache *c)
 {
-    return kv_type_bytes(c->type[0], c->n) + (c->latent ? 0 : kv_type_bytes(c->type[1], c->n));
+    return kv_type_bytes(c->type[0], c->n) + kv_type_bytes(c->type[1], c->values);
 }
 
 static char *cache_row(const struct reference_cache *c, int token, int v)
@@ -167,7 +167,7 @@ static char *cache_row(const struct reference_cache *c, int token, int v)
            (v ? kv_type_bytes(c->type[0], c->n) : 0);
 }
 
-static float cached(const struct reference_cache *c, int token, int v, int i)
+float reference_cached(const struct reference_cache *c, int token, int v, int i)
 {
     const char *p = cache_row(c, token, v);
     uint16_t h;
@@ -202,8 +202,7 @@ void reference_cache_set(struct reference_cache *c, int token, int v, int i, con
     }
 }
 
-/* Rule 13's product. */
-static float lane_dot(const float *a, const float *b, int n)
+float reference_lanes(const float *a, const float *b, int n)
 {
     float lanes[NUM_LANES] = {0};
 
@@ -212,9 +211,10 @@ static float lane_dot(const float *a, const float *b, int n)
     return num_fold(lanes);
 }
 
-/* One chunk of keys: tokens lo .. hi-1; part (dim, zero) gets the sum of values. */
+/* One chunk of keys: tokens lo .. hi-1, those of `seen` if not NULL; part (dim, zero) gets the sum
+ * of values. */
 static void attend_chunk(const struct reference_cache *c, const float *q, int at, int dim, int lo,
-                         int hi, float *top, float *sum, float *part)
+                         int hi, const int *seen, float *top, float *sum, float *part)
 {
     float lanes[NUM_LANES] = {0}, p[NUM_CHUNK], key[REFERENCE_DIM];
     int values = c->latent ? c->latent : dim;
@@ -222,21 +222,23 @@ static void attend_chunk(const struct reference_cache *c, const float *q, int at
     *top = -INFINITY;
     for (int t = lo; t < hi; t++) {
         for (int i = 0; i < dim; i++)
-            key[i] = cached(c, t, 0, at + i);
-        p[t - lo] = c->latent ? lane_dot(q, key, dim) : num_dot(q, key, dim);
+            key[i] = reference_cached(c, seen ? seen[t] : t, 0, at + i);
+        p[t - lo] = c->latent ? reference_lanes(q, key, dim) : num_dot(q, key, dim);
         *top = p[t - lo] > *top ? p[t - lo] : *top;
     }
     for (int t = lo; t < hi; t++) {
         p[t - lo] = num_exp(p[t - lo] - *top);
         lanes[t % NUM_LANES] = lanes[t % NUM_LANES] + p[t - lo];
         for (int i = 0; i < values; i++)
-            part[i] = fmaf(p[t - lo], cached(c, t, c->latent ? 0 : 1, at + i), part[i]);
+            part[i] = fmaf(p[t - lo],
+                           reference_cached(c, seen ? seen[t] : t, c->latent ? 0 : 1, at + i),
+                           part[i]);
     }
     *sum = num_fold(lanes);
 }
 
 int reference_attend(const struct reference_cache *c, const float *q, int kv_head, int dim,
-                     int token, int window, float sink, float *out)
+                     int token, int window, float sink, const int *seen, float *out)
 {
     float sums[REFERENCE_CHUNKS], tops[REFERENCE_CHUNKS], top = sink, total;
     int begin = window && token - window + 1 > 0 ? token - window + 1 : 0;
@@ -249,7 +251,7 @@ int reference_attend(const struct reference_cache *c, const float *q, int kv_hea
         int from = ch * NUM_CHUNK, to = from + NUM_CHUNK, n = ch - first;
 
         attend_chunk(c, q, kv_head * dim, dim, begin > from ? begin : from,
-                     token + 1 < to ? token + 1 : to, &tops[n], &sums[n], part + n * values);
+                     token + 1 < to ? token + 1 : to, seen, &tops[n], &sums[n], part + n * values);
         top = tops[n] > top ? tops[n] : top;
     }
     memset(out, 0, (size_t)values * sizeof *out);

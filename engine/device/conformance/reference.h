@@ -36,21 +36,33 @@ void reference_route(const struct model *m, int layer, const float *h, float *sc
  * token. Rows owned by the caller. */
 struct reference_cache {
     int n, tokens;        /* n: values of one token's K */
+    int values;           /* of V; MLA: of its indexer's key, 0: none */
     enum kv_type type[2]; /* of K, of V */
     char *rows;           /* tokens * reference_cache_bytes */
-    int latent;           /* MLA: no V, its values are the first so many of K; 0: not MLA */
+    int latent;           /* MLA: its values are the first so many of K; 0: not MLA */
 };
 
 size_t reference_cache_bytes(const struct reference_cache *c); /* of one token */
 /* n values of K (v = 0) or V (1) from value i on; whole blocks of 32 with Q8_0. */
 void reference_cache_set(struct reference_cache *c, int token, int v, int i, const float *x, int n);
+/* Value i of K or V. */
+float reference_cached(const struct reference_cache *c, int token, int v, int i);
+/* Rule 13's product. */
+float reference_lanes(const float *a, const float *b, int n);
 
 #define REFERENCE_USED 64   /* most experts of a token */
 #define REFERENCE_DIM 512   /* largest head_dim */
 #define REFERENCE_CHUNKS 64 /* most chunks of keys */
 /* Rules 7 and 13 for one head of the query at `token`, q already rotated and scaled: out (dim, or
- * c->latent). sink: the head's, or -inf. ERR_MEMORY. */
+ * c->latent). sink: the head's, or -inf. seen: NULL, or the positions of the `token` + 1 keys that
+ * it sees (rule 16). ERR_MEMORY. */
 int reference_attend(const struct reference_cache *c, const float *q, int kv_head, int dim,
-                     int token, int window, float sink, float *out);
+                     int token, int window, float sink, const int *seen, float *out);
+/* Rule 16 for the row at pos, whose indexer is w's: from h, its normed input, and latent, MLA's
+ * latent query, its key to the cache, which has those before, and to chosen the positions that it
+ * sees, upwards (shape_seen_keys of them). cos, sin: of this position. ERR_MEMORY. */
+int reference_choose(const struct mixer_shape *s, const struct layer_weights *w, const float *cos,
+                     const float *sin, const float *h, const float *latent, int pos,
+                     struct reference_cache *c, int *chosen);
 
 #endif

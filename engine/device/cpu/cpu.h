@@ -182,7 +182,8 @@ struct product {
     const struct head_job *head;
     const struct join_job *join;
     const struct multiply_job *multiply;
-    const float *x, *inputs; /* ffn/inputs.c, streams.c */
+    const float *x, *inputs; /* ffn/inputs.c, streams.c, hyper.c */
+    const struct hyper_weights *hyper;
     enum activation activation;
     int layer;
 };
@@ -227,6 +228,8 @@ struct cpu_device {
                                  * stream before the mixer of a parallel layer */
     /* layers with inputs of their own: max_rows x hparams_inputs, x one layer's */
     float *projected, *input_gates;
+    /* of hyper-connections, max_rows of each: x rank, x streams * hidden, x rows of a mix */
+    float *hyper_low, *hyper_gates, *hyper_mix;
     float *laurel_in, *laurel_out; /* max_rows x laurel, x hidden */
     float *sparse;   /* gates, then ups, max_rows x widest_ffn each, of layers that are sparse */
     float *ones;     /* weights of a norm without any: of a head's values */
@@ -278,6 +281,7 @@ struct cpu_device {
     const struct combine_job *combine_job;
     struct product product;
     const struct inputs_job *inputs_job;
+    const struct streams_job *streams_job;
     const struct layers_job *layers_job;
     const struct device_observer *observer; /* NULL: none */
     struct {
@@ -623,6 +627,13 @@ void streams_begin(struct cpu_device *d, int tid, int rows, float *beside, float
 void streams_corrected(struct cpu_device *d, int tid, int layer, int rows, float *beside, float *x);
 void streams_add(const struct cpu_device *d, int row, float *beside, const float *added);
 void streams_next(struct cpu_device *d, int tid, int layer, int rows, float *beside, float *x);
+/* ffn/hyper.c. Hyper-connected streams from the embeddings x; after a layer's mixer with the output
+ * y; after its feed-forward with the output x. x becomes what the next operator reads, or the head
+ * sees. */
+void hyper_begin(struct cpu_device *d, int tid, int rows, float *beside, float *x);
+void hyper_mixed(struct cpu_device *d, int tid, int layer, int rows, float *beside, const float *y,
+                 float *x);
+void hyper_next(struct cpu_device *d, int tid, int layer, int rows, float *beside, float *x);
 /* The learned residual of a layer whose mixer begins with x; then with row t of its output, y,
  * normed, which becomes the stream. */
 void laurel_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x);

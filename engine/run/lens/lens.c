@@ -52,7 +52,8 @@ int lens_new(struct lens **out, struct engine *g, int positions, struct error *e
 
         if (has_scores(s) && s->mixer.heads > l->heads)
             l->heads = s->mixer.heads;
-        l->attributes = l->attributes && !norms_sum(&s->norms) && !hp->laurel;
+        l->attributes = l->attributes && !norms_sum(&s->norms) && !hp->laurel &&
+                        !hparams_hyper(hp);
     }
     slots = (size_t)(l->slots > 0 ? l->slots : 1);
     cells = layers * (size_t)(l->heads > 0 ? l->heads : 1) * (size_t)positions;

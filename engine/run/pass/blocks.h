@@ -25,8 +25,8 @@ struct attention_job blocks_attention_job(struct forward *f, int layer);
 struct layers_job blocks_layers_job(struct forward *f, int first, int last);
 /* The device ran those layers with all their experts. */
 void blocks_layers_ran(struct forward *f, int first, int last, int device);
-/* f->y to the residual stream. */
-void blocks_add_mixer(struct forward *f, int layer);
+/* f->y to the residual stream, or streams. */
+int blocks_add_mixer(struct forward *f, int layer, struct error *e);
 /* Routing on the host, then one group of rows an expert, listed under its device. A layer without a
  * feed-forward: nobody is chosen, no group is left. */
 int blocks_route(struct forward *f, int layer, struct error *e);

@@ -495,7 +495,7 @@ static void choose_deferred(struct forward *f, int layer, const float *weights)
     if (!f->defer || f->tap || f->rows != 1 || f->model->cache || layer + 1 >= hp->n_layers ||
         hparams_layer(hp, layer)->norms.after || hparams_layer(hp, layer)->scaled ||
         hparams_layer(hp, layer)->inputs || hparams_layer(hp, layer)->ffn.router.on_input ||
-        hparams_layer(hp, layer)->shortcut != SHORTCUT_NONE ||
+        hparams_layer(hp, layer)->shortcut != SHORTCUT_NONE || hparams_hyper(hp) ||
         shape_keeps_stream(hparams_layer(hp, layer + 1)) || f->plan->attention[layer + 1] == 0 ||
         (f->fused_device[layer + 1] != PLAN_NO_DEVICE && !trace_active(f->trace)))
         return;
@@ -915,16 +915,33 @@ static int run_experts(struct forward *f, int layer, struct error *e)
     return rc;
 }
 
-void blocks_add_mixer(struct forward *f, int layer)
+/* Hyper-connected streams take the mixer's output. */
+static int mix_streams(struct forward *f, int layer, struct error *e)
+{
+    struct device_slot *cpu = &f->slots[0];
+    struct streams_job j = {.layer = layer,
+                            .rows = f->rows,
+                            .y = f->y,
+                            .x = f->x,
+                            .inputs = f->inputs,
+                            .strengths = strengths_of(f)};
+
+    return finish(cpu, cpu->ops->streams(cpu->device, &j, e), e);
+}
+
+int blocks_add_mixer(struct forward *f, int layer, struct error *e)
 {
     const struct layer_shape *s = hparams_layer(&f->model->hp, layer);
     bool becomes = norms_sum(&s->norms) || f->model->hp.laurel;
     size_t n = (size_t)f->rows * (size_t)f->model->hp.hidden;
 
+    if (hparams_hyper(&f->model->hp))
+        return mix_streams(f, layer, e);
     if (shape_keeps_stream(s)) /* what the layer's experts see, or their router */
         memcpy(f->x_before, f->x, n * sizeof *f->x);
     for (size_t i = 0; i < n; i++)
         f->x[i] = becomes ? f->y[i] : f->x[i] + f->y[i];
+    return 0;
 }
 
 /* Runs the layer's mixer, adding to or replacing the residual stream (struct attention_job); in a
@@ -935,9 +952,8 @@ static int run_mixer(struct forward *f, int layer, bool on_cpu, struct error *e)
 
     if (hparams_layer(&f->model->hp, layer)->mixer.kind == MIXER_NONE)
         return run_deferred(f, e);
-    if ((rc = run_attention(f, layer, on_cpu, e)) == 0)
-        blocks_add_mixer(f, layer);
-    return rc;
+    rc = run_attention(f, layer, on_cpu, e);
+    return rc ? rc : blocks_add_mixer(f, layer, e);
 }
 
 static void choose_nobody(struct forward *f, int layer)
@@ -1189,10 +1205,9 @@ static int take_inputs(struct forward *f, const int *const *ids, struct error *e
     size_t n = (size_t)hparams_beside(&f->model->hp), at = 0;
     int rc = 0;
 
-    if (!hparams_inputs(&f->model->hp)) /* nothing beside the stream is the tokens' own */
-        return 0;
-
-    for (int i = 0; i < f->n_spans && n; i++)
+    if (!hparams_inputs(&f->model->hp) && !f->model->hp.streams)
+        return 0; /* nothing beside the stream is the tokens' own */
+    for (int i = 0; i < f->n_spans && hparams_inputs(&f->model->hp); i++)
         for (int r = 0; r < f->spans[i].rows && rc == 0; r++)
             rc = model_inputs(f->model, ids[i][r], f->inputs + n * at++, e);
     return rc < 0 || !n ? rc : finish(cpu, cpu->ops->inputs(cpu->device, &j, e), e);

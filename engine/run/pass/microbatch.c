@@ -324,10 +324,12 @@ static int begin_layer(struct pipeline *p, struct group *g, struct error *e)
 
 static int route(struct group *g, struct error *e)
 {
+    int rc = 0;
+
     if (hparams_layer(&g->f->model->hp, g->layer)->mixer.kind != MIXER_NONE)
-        blocks_add_mixer(g->f, g->layer);
+        rc = blocks_add_mixer(g->f, g->layer, e);
     g->stage = ROUTED;
-    return blocks_route(g->f, g->layer, e);
+    return rc < 0 ? rc : blocks_route(g->f, g->layer, e);
 }
 
 /* The CPU computes n groups of the layer's experts. */

@@ -160,6 +160,14 @@ static struct attention_widths widest(const struct cpu_device *d)
     return w;
 }
 
+/* Most values that are normed without weights. */
+static size_t ones_of(const struct cpu_device *d)
+{
+    const struct hparams *hp = &d->model->hp;
+
+    return max_size(widest(d).ones, hparams_hyper(hp) ? (size_t)(hp->streams * hp->hidden) : 0);
+}
+
 static void lay_scratch(struct cpu_device *d, struct arena *c)
 {
     const struct hparams *hp = &d->model->hp;
@@ -184,6 +192,10 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
         wide = max_size(wide, ffn);
     }
     wide = max_size(wide, (size_t)hp->laurel);
+    if (hparams_hyper(hp)) {
+        head = max_size(head, max_size((size_t)hp->streams * hidden, (size_t)hp->stream_rank));
+        wide = max_size(wide, head);
+    }
     d->threads = arena_take(c, (size_t)d->n_threads, sizeof *d->threads);
     d->router = arena_take(c, (size_t)hp->n_layers, sizeof *d->router);
     if (d->has_quantised) {
@@ -203,9 +215,16 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
         d->laurel_in = arena_take(c, rows * (size_t)hp->laurel, sizeof(float));
         d->laurel_out = arena_take(c, rows * hidden, sizeof(float));
     }
+    if (hparams_hyper(hp)) {
+        size_t n = (size_t)hp->streams;
+
+        d->hyper_low = arena_take(c, rows * (size_t)hp->stream_rank, sizeof(float));
+        d->hyper_gates = arena_take(c, hp->stream_rank ? rows * n * hidden : 0, sizeof(float));
+        d->hyper_mix = arena_take(c, rows * n * (n + 2), sizeof(float));
+    }
     if (sparse)
         d->sparse = arena_take(c, 2 * rows * ffn, sizeof(float));
-    d->ones = arena_take(c, a.ones, sizeof(float));
+    d->ones = arena_take(c, ones_of(d), sizeof(float));
     if (d->has_float) {
         d->gathered = arena_take(c, rows * used * hidden, sizeof(float));
         d->ffn = arena_take(c, rows * used * ffn, sizeof(float));
@@ -496,7 +515,7 @@ static int cpu_open(struct device **out, const struct device_config *c, struct e
     shares_init(&d->reading_shares, d->n_threads);
     shares_init(&d->decoding_shares, d->n_threads);
     choose_pieces(d);
-    for (size_t i = 0, n = widest(d).ones; i < n; i++)
+    for (size_t i = 0, n = ones_of(d); i < n; i++)
         d->ones[i] = 1.0f;
     d->pool = c->pool;
     d->own_pool = !c->pool;
@@ -738,13 +757,17 @@ static void combine_region(void *ctx, int tid, int n)
     const struct combine_job *j = d->combine_job;
     int hidden = d->model->hp.hidden, stride = d->model->hp.n_experts_used;
     size_t beside = (size_t)hparams_beside(&d->model->hp);
+    bool hyper = hparams_hyper(&d->model->hp);
 
     phase_open(d, tid, j->rows);
-    for (int t; (t = phase_take(d, tid, 1)) < j->rows;)
+    for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
+        if (hyper) /* the streams gain the sum alone */
+            memset(j->x + (size_t)t * (size_t)hidden, 0, (size_t)hidden * sizeof *j->x);
         combine_row(d, tid, j->layer, j->out + (size_t)t * (size_t)hidden,
                     (ptrdiff_t)j->rows * hidden, j->weights + t * stride,
                     j->inputs ? j->inputs + (size_t)t * beside : NULL,
                     j->x + (size_t)t * (size_t)hidden);
+    }
     phase_end(d, tid);
     inputs_phases(d, tid, j->layer, j->rows, j->inputs, j->x);
 }
@@ -848,12 +871,33 @@ static int cpu_inputs(struct device *device, const struct inputs_job *j, struct 
     int code = check_rows(d, j->rows, e);
     const struct matrix *w = &d->model->input_project;
 
-    assert(j->rows > 0 && j->x && j->inputs && w->rows);
+    assert(j->rows > 0 && j->x && j->inputs);
     if (code < 0)
         return code;
     d->inputs_job = j;
     d->strengths = j->strengths;
     run(d, j->rows, (double)j->rows * w->rows * w->cols, inputs_region);
+    return 0;
+}
+
+static void streams_region(void *ctx, int tid, int n)
+{
+    struct cpu_device *d = ctx;
+    const struct streams_job *j = d->streams_job;
+
+    hyper_mixed(d, tid, j->layer, j->rows, j->inputs, j->y, j->x);
+}
+
+static int cpu_streams(struct device *device, const struct streams_job *j, struct error *e)
+{
+    struct cpu_device *d = (struct cpu_device *)device;
+    int code = check_rows(d, j->rows, e);
+
+    if (code < 0)
+        return code;
+    d->streams_job = j;
+    d->strengths = j->strengths;
+    run(d, j->rows, 0, streams_region);
     return 0;
 }
 
@@ -905,12 +949,13 @@ static const float *keep_phase(struct cpu_device *d, int tid, int rows, const fl
     return d->added;
 }
 
-/* Layers with a shortcut or identities run as single jobs. */
+/* Layers with a shortcut, identities or hyper-connections run as single jobs. */
 static bool cpu_fuses(const struct device *device, int layer)
 {
     const struct layer_shape *s = shape_of((const struct cpu_device *)device, layer);
 
-    return s->shortcut == SHORTCUT_NONE && !s->ffn.router.identities;
+    return s->shortcut == SHORTCUT_NONE && !s->ffn.router.identities &&
+           !hparams_hyper(&((const struct cpu_device *)device)->model->hp);
 }
 
 static void layers_region(void *ctx, int tid, int n)
@@ -1107,6 +1152,7 @@ const struct device_ops cpu_device_ops = {
     .multiply = cpu_multiply,
     .join = cpu_join,
     .inputs = cpu_inputs,
+    .streams = cpu_streams,
     .layers = cpu_layers,
     .wait = cpu_wait,
     .kv_rows = cpu_kv_rows,

@@ -80,6 +80,10 @@ void inputs_phases(struct cpu_device *d, int tid, int layer, int rows, float *in
     bool streams = d->model->hp.streams > 0;
 
     assert(inputs || !shape_of(d, layer)->inputs);
+    if (hparams_hyper(&d->model->hp)) {
+        hyper_next(d, tid, layer, rows, inputs, x);
+        return;
+    }
     if (streams)
         streams_corrected(d, tid, layer, rows, inputs, x);
     if (shape_of(d, layer)->inputs)
@@ -111,6 +115,10 @@ void inputs_region(void *ctx, int tid, int n)
     const struct inputs_job *j = d->inputs_job;
     struct product p = {&d->model->input_project, stream_row, j->rows, d->projected, .x = j->x};
 
+    if (hparams_hyper(&d->model->hp)) {
+        hyper_begin(d, tid, j->rows, j->inputs, j->x);
+        return;
+    }
     product_phases(d, tid, &p);
     phase_open(d, tid, j->rows);
     for (int t; (t = phase_take(d, tid, 1)) < j->rows;)

@@ -224,34 +224,86 @@ INLINE const uint32_t *points_of(enum dtype type)
     }
 }
 
-/* Points of a block: of eight columns four, of four columns eight; index[point][row]. Read from
- * memory one by one, which costs less than extracting lanes: prevents the compiler from doing
- * that. */
+/* A block's points: of eight columns four, of four columns eight. Their numbers become addresses
+ * one by one: they are read where they lie in the weights as bytes or halves; others are joined in
+ * vectors, a superblock's at once, for to load from a vector that was stored just before takes long
+ * (a third of the time of all). */
 struct points {
-    _Alignas(32) uint32_t index[8][VL];
+    const uint8_t *words;
+    const uint16_t (*joined)[2 * VL];
     vi signs, high;
 };
 
-INLINE vi point_index(enum dtype type, const uint8_t *words, int j, int l, vi high)
+INLINE bool numbers_lie(enum dtype type)
 {
-    if (is_small(type))
-        return iq3_index(type, words, VL, 0, j, l);
-    return is_ternary(type) ? iq1_index(type, words, VL, 0, j, l, high)
-                            : iq2_index(type, words, VL, 0, j, l);
+    return type == DTYPE_IQ2_XXS || type == DTYPE_IQ3_XXS || type == DTYPE_IQ2_XS;
 }
 
-INLINE void read_points(enum dtype type, const uint8_t *words, int j, struct points *p)
+/* Words of a block with its numbers, or with their lower bytes. */
+INLINE int number_words(enum dtype type)
 {
-    const int count = is_small(type) ? 8 : 4;
+    return is_small(type) || numbers_lie(type) ? 2 : 1;
+}
 
+/* What is above the lower bytes of four numbers, in bytes: the lowest bits of x, and so on. */
+INLINE vi numbers_above(vi x, const int bits, const int step)
+{
+    vi all = vi_set1(0);
+
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++)
+        all = vi_or(all,
+                    vi_and(vi_word_up(x, (8 - step) * k), vi_set1(((1 << bits) - 1) << 8 * k)));
+    return all;
+}
+
+/* Of all blocks of a superblock: four points of rows 0, 1, 4 and 5, then of the others. */
+INLINE void join_numbers(enum dtype type, const uint8_t *words, uint16_t (*joined)[2 * VL])
+{
+    const int n = number_words(type);
+
+    if (numbers_lie(type))
+        return;
+    for (int j = 0; j < 8; j++)
+        for (int w = n * j; w < n * (j + 1); w++, joined += 2) {
+            vi low = superblock_word(words, VL, 0, w), above;
+
+            if (is_ternary(type))
+                above = numbers_above(superblock_half(words, VL, 0, 16 + j), 3,
+                                      type == DTYPE_IQ1_S ? 3 : 4);
+            else if (is_small(type))
+                above = numbers_above(
+                    vi_word_down(superblock_byte(words, VL, 0, 64 + j), w % 2 * 4), 1, 1);
+            else
+                above = numbers_above(superblock_byte(words, VL, 0, 64 + j), 2, 2);
+            _mm256_store_si256((void *)joined[0], _mm256_unpacklo_epi8(low, above));
+            _mm256_store_si256((void *)joined[1], _mm256_unpackhi_epi8(low, above));
+        }
+    __asm__("" ::: "memory"); /* else they are extracted from registers, which costs more */
+}
+
+INLINE void read_points(enum dtype type, const uint8_t *words, int j,
+                        const uint16_t (*joined)[2 * VL], struct points *p)
+{
     p->signs = is_small(type)     ? iq3_signs(type, words, VL, 0, j)
                : is_ternary(type) ? vi_set1(0)
                                   : iq2_signs(type, words, VL, 0, j);
     p->high = is_ternary(type) ? superblock_half(words, VL, 0, 16 + j) : vi_set1(0);
-#pragma GCC unroll 8
-    for (int l = 0; l < count; l++)
-        _mm256_store_si256((void *)p->index[l], point_index(type, words, j, l, p->high));
-    __asm__("" : "+m"(p->index));
+    p->words = words + number_words(type) * j * 4 * VL;
+    p->joined = joined + 2 * number_words(type) * j;
+}
+
+/* The number of point k of a row. */
+INLINE size_t point_at(enum dtype type, const struct points *p, const int k, const int row)
+{
+    uint16_t half;
+
+    if (!numbers_lie(type))
+        return p->joined[k / 4 * 2 + row / 2 % 2][row / 4 * VL + row % 2 * 4 + k % 4];
+    if (type != DTYPE_IQ2_XS)
+        return p->words[k / 4 * 4 * VL + 4 * row + k % 4];
+    memcpy(&half, p->words + k / 2 * 4 * VL + 4 * row + k % 2 * 2, 2);
+    return half & 511;
 }
 
 /* Two rows, eight columns from 8 * l on. */
@@ -260,12 +312,13 @@ INLINE __m128i two_rows(enum dtype type, const struct points *p, const int l, co
     const uint32_t *grid = points_of(type);
 
     if (is_small(type))
-        return _mm_setr_epi32((int)grid[p->index[2 * l][row]], (int)grid[p->index[2 * l + 1][row]],
-                              (int)grid[p->index[2 * l][row + 1]],
-                              (int)grid[p->index[2 * l + 1][row + 1]]);
+        return _mm_setr_epi32((int)grid[point_at(type, p, 2 * l, row)],
+                              (int)grid[point_at(type, p, 2 * l + 1, row)],
+                              (int)grid[point_at(type, p, 2 * l, row + 1)],
+                              (int)grid[point_at(type, p, 2 * l + 1, row + 1)]);
     return _mm_castpd_si128(_mm_loadh_pd(
-        _mm_castsi128_pd(_mm_loadl_epi64((const void *)(grid + 2 * (size_t)p->index[l][row]))),
-        (const void *)(grid + 2 * (size_t)p->index[l][row + 1])));
+        _mm_castsi128_pd(_mm_loadl_epi64((const void *)(grid + 2 * point_at(type, p, l, row)))),
+        (const void *)(grid + 2 * point_at(type, p, l, row + 1))));
 }
 
 INLINE vi four_rows(enum dtype type, const struct points *p, const int l, const int first)
@@ -330,13 +383,13 @@ INLINE vi point_sums(enum dtype type, const struct points *p, const struct act_b
     return _mm256_hadd_epi32(word_sums(s[0]), word_sums(s[1]));
 }
 
-/* The sums of both halves of block j. */
-INLINE void codebook_sums(enum dtype type, const uint8_t *words, int j, const struct act_block *a,
-                          vi sum[2])
+/* The sums of both halves of block j; joined: of join_numbers. */
+INLINE void codebook_sums(enum dtype type, const uint8_t *words, int j,
+                          const uint16_t (*joined)[2 * VL], const struct act_block *a, vi sum[2])
 {
     struct points p;
 
-    read_points(type, words, j, &p);
+    read_points(type, words, j, joined, &p);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
         sum[half] = point_sums(type, &p, a, 2 * half, 2);
