@@ -1172,7 +1172,7 @@ START_TEST(test_microbench)
     ck_assert_double_gt(about.read_rate, 0);
     if (_i % 2 == 0)
         ck_assert_int_eq(launches_of(measured, n, 0, NULL),
-                         shapes[_i / 2] == 1 ? 7 + 6 + 2 : 2 * 10 + 1 + 2);
+                         shapes[_i / 2] == 1 ? 6 + 5 + 2 : 2 * 10 + 1 + 2);
     ck_assert_int_eq(launches_of(measured, n, 0,
                                  _i % 2 == 0 && shapes[_i / 2] == 1 ? "token_gate_up" : "gate_up"),
                      2);
