@@ -9,7 +9,7 @@
 #include "engine/model/model.h"
 #include "engine/run/internal.h"
 #include "gpu/opencl.h"
-#include "gpu/tuning.h"
+#include "gpu/driver/tuning.h"
 #include "tests/build_file.h"
 #include "tests/support.h"
 
@@ -689,6 +689,7 @@ static const char *const families[] = {
     "deepseek_v32",
     "glm_moe_dsa",
     "deepseek_v4",
+    "zaya",
     "llama",
     "mixtral",
     "nemotron_h",

@@ -1,5 +1,5 @@
 /* Attention over a window of rows that are key and value of all heads, and over compressed rows,
- * each of a finished block of tokens (DeepSeek-V4's report, 2.3; numerics.h, rule 18). A token's
+ * each of a finished block of tokens (DeepSeek-V4's report, 2.3; numerics.h, rule 20). A token's
  * key row in the cache is its own; behind it lies, if the token is the last of its block, that of
  * the block. Its value row is what compressed rows are made of: keys, gates with the bias of the
  * token's place; the indexer's keys and gates; and at the end of a block its indexer's key. So all
