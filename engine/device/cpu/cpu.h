@@ -205,7 +205,7 @@ struct cpu_device {
     /* CPU_UNITs per task when one row is multiplied with gate and up, per layer, and with down */
     int *gate_piece, down_piece;
     /* per layer: [group][hidden][16]; the shared expert's row, if any, is the last */
-    float **router;
+    float **router, **head_router; /* a layer; head_router: of heads that are routed */
     /* key/value cache, see mixers/kvcache.c and mixers/kvpool.c */
     enum kv_type kv_k, kv_v;
     struct layer_layout *layouts; /* n_layers */
@@ -335,6 +335,12 @@ static inline int router_rows(const struct ffn_shape *s)
 static inline int router_groups(const struct ffn_shape *s)
 {
     return (router_rows(s) + NUM_LANES - 1) / NUM_LANES;
+}
+
+/* The same of the matrix that routes heads. */
+static inline int head_groups(const struct mixer_shape *s)
+{
+    return (s->experts + NUM_LANES - 1) / NUM_LANES;
 }
 
 /* Without weights there is no norm: y = x. */
