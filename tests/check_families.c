@@ -7,7 +7,7 @@
 #include "engine/file/gguf_write.h"
 #include "engine/run/engine.h"
 #include "gpu/opencl.h"
-#include "gpu/tuning.h"
+#include "gpu/driver/tuning.h"
 #include "tests/support.h"
 
 #include <stdio.h>
@@ -39,7 +39,7 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "llama4",          "muse_glimmer",   "maple",
                                       "step3p5",         "mimo_v2_flash",  "grovemoe",
                                       "longcat_flash",  "deepseek_v32",
-                                      "glm_moe_dsa"};
+                                      "glm_moe_dsa",     "zaya"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {
@@ -429,6 +429,7 @@ START_TEST(what_stays_is_said)
         return;
     opencl_tune(&tuning);
     kept_on_the_cpu("deepseek_v3", "latent attention (MLA), 3 layers");
+    kept_on_the_cpu("glm_moe_dsa", "latent attention (MLA), 3 layers");
     kept_on_the_cpu("gpt_oss", "");
     kept_on_the_cpu("qwen3_next", "a gated delta net, 3 layers");
 }
@@ -497,7 +498,8 @@ START_TEST(mixed_experts_stay)
 END_TEST
 
 /* Blocks come and go between two tokens; latent attention stays with the CPU meanwhile. */
-static const char *const moved[] = {"deepseek_v3", "gemma4", "gpt2", "cohere2_moe"};
+static const char *const moved[] = {"deepseek_v3", "gemma4",       "gpt2",
+                                    "cohere2_moe", "deepseek_v32", "glm_moe_dsa"};
 
 START_TEST(text_survives_placements)
 {

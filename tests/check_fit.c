@@ -9,7 +9,7 @@
 #include "engine/model/model.h"
 #include "engine/run/internal.h"
 #include "gpu/opencl.h"
-#include "gpu/tuning.h"
+#include "gpu/driver/tuning.h"
 #include "tests/build_file.h"
 #include "tests/support.h"
 
@@ -688,6 +688,7 @@ static const char *const families[] = {
     "longcat_flash",
     "deepseek_v32",
     "glm_moe_dsa",
+    "zaya",
     "llama",
     "mixtral",
     "nemotron_h",

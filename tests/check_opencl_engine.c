@@ -8,7 +8,7 @@
 #include "engine/run/internal.h"
 #include "engine/run/prompt.h"
 #include "gpu/opencl.h"
-#include "gpu/tuning.h"
+#include "gpu/driver/tuning.h"
 #include "tests/golden.h"
 #include "tests/support.h"
 
