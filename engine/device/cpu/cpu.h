@@ -124,7 +124,9 @@ struct kv_state {
     int *stands, *ahead;
 };
 
-#define SEGMENTS_MOST 64
+#define SEGMENTS_MOST 1024
+#define SEGMENTS_LEAST 64
+#define RESERVED_MOST ((size_t)4 << 40) /* bytes of address space, for more than the least */
 
 /* All pages, of all sessions. It grows by a session's worth when more sessions are open than ever
  * before, so that a job always gets a page; untouched ones cost nothing. */
@@ -137,8 +139,9 @@ struct kv_pool {
     struct kv_state *states; /* by session number */
     int n_states;
     uint8_t **segments; /* of chunks_max pages each */
-    /* the first SEGMENTS_MOST of them lie one after the other; NULL: no address space for that */
+    /* the first `room` of them lie one after the other; NULL: no address space for that */
     uint8_t *memory;
+    int room;
     bool apart;         /* some lie elsewhere */
     struct kv_page *of; /* of each page of each segment */
     int n_segments, n_open;
