@@ -39,8 +39,8 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "llama4",          "muse_glimmer",   "maple",
                                       "step3p5",         "mimo_v2_flash",  "grovemoe",
                                       "longcat_flash",  "deepseek_v32",
-                                      "glm_moe_dsa",    "deepseek_v4",
-                                      "zaya"};
+                                      "glm_moe_dsa",    "deepseek_v4",    "zaya",
+                                      "jetmoe"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {

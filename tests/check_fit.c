@@ -689,6 +689,7 @@ static const char *const families[] = {
     "deepseek_v32",
     "glm_moe_dsa",
     "deepseek_v4",
+    "jetmoe",
     "zaya",
     "llama",
     "mixtral",

@@ -78,6 +78,7 @@ static const char *const folders[] = {"llama",
                                       "deepseek_v32",
                                       "glm_moe_dsa",
                                       "deepseek_v4",
+                                      "jetmoe",
                                       "zaya",
                                       "qwen2_moe-step2",
                                       "qwen3_moe-gptq-g32-act"};

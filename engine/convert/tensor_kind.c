@@ -27,6 +27,7 @@ bool tensor_kind_rounded(const struct tensor_view *t)
         "ffn_gate_tid2eid",
         "indexer.proj",
         "compressor_ape",
+        "attn_gate_inp.weight",
         "ffn_router",
     };
 
@@ -44,12 +45,17 @@ enum tensor_role tensor_kind_role(const char *name, int *layer)
         const char *part;
         enum tensor_role role;
     } parts[] = {
-        {"attn_qkv.weight", TENSOR_QKV},       {"attn_kv_b.weight", TENSOR_KV_B},
-        {"attn_v.weight", TENSOR_V},           {"attn_k.weight", TENSOR_K},
+        {"attn_qkv.weight", TENSOR_QKV},
+        {"attn_kv_b.weight", TENSOR_KV_B},
+        {"attn_v.weight", TENSOR_V},
+        {"attn_k.weight", TENSOR_K},
         {"attn_v_prev.weight", TENSOR_V_BEFORE},
-        {"attn_output.weight", TENSOR_O},      {"ffn_down_exps", TENSOR_DOWNS},
-        {"ffn_gate_exps", TENSOR_GATES},       {"ffn_up_exps", TENSOR_UPS},
-        {"ffn_gate_up_exps", TENSOR_GATE_UPS}, {"ffn_down", TENSOR_DOWN},
+        {"attn_output.weight", TENSOR_O},
+        {"ffn_down_exps", TENSOR_DOWNS},
+        {"ffn_gate_exps", TENSOR_GATES},
+        {"ffn_up_exps", TENSOR_UPS},
+        {"ffn_gate_up_exps", TENSOR_GATE_UPS},
+        {"ffn_down", TENSOR_DOWN},
     };
 
     *layer = 0;

@@ -6,7 +6,7 @@
 
 #define FIELD(f) digest_add(d, &(f), sizeof(f))
 
-static_assert(sizeof(struct mixer_shape) == 176, "a field of mixer_shape is not hashed");
+static_assert(sizeof(struct mixer_shape) == 184, "a field of mixer_shape is not hashed");
 static_assert(sizeof(struct router_shape) == 48, "a field of router_shape is not hashed");
 static_assert(sizeof(struct ffn_shape) == 100, "a field of ffn_shape is not hashed");
 static_assert(sizeof(struct norms_shape) == 16, "a field of norms_shape is not hashed");
@@ -48,6 +48,10 @@ static void add_mixer(struct digest *d, const struct mixer_shape *s)
     if (s->gate != GATE_WITHIN || s->gate_softplus) { /* no other model's digest changes */
         FIELD(s->gate);
         add_flag(d, s->gate_softplus);
+    }
+    if (s->gate == GATE_ROUTED) {
+        FIELD(s->experts);
+        FIELD(s->used);
     }
     if (s->qk_norm_turned)
         add_flag(d, true);

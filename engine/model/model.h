@@ -111,8 +111,9 @@ struct layer_weights {
     const float *scale;                  /* one number: of layer_shape.scaled; NULL: none */
     /* (n_vocab, used): numbers of experts, of router_shape.by_token */
     const float *token_experts;
-    const float *score_bias; /* (routed experts): added to the scores; NULL: none */
-    const float *sinks;      /* (heads): of mixer_shape.sinks */
+    const float *score_bias;  /* (routed experts): added to the scores; NULL: none */
+    const float *sinks;       /* (heads): of mixer_shape.sinks */
+    const float *head_router; /* (mixer_shape.experts, hidden): of GATE_ROUTED */
     /* of layer_shape.inputs: (inputs, hidden), (hidden, inputs), and the norm after both */
     struct matrix input_gate, input_out;
     struct norm_weights input_after;
@@ -133,7 +134,7 @@ struct layer_weights {
     const float *head_conv, *head_conv_bias, *key_scale;
     struct router_weights router_row;
     struct residual_weights mixed, combined; /* of layer_shape.weighted */
-    struct expert_weights *experts; /* shape_experts: the shared one is the last */
+    struct expert_weights *experts;          /* shape_experts: the shared one is the last */
 };
 
 /* An MTP block, which predicts further tokens (DeepSeek-V3's technical report, arXiv:2412.19437,

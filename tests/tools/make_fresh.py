@@ -155,6 +155,10 @@ CONFIGS = {
                         layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"],
                         mlp_layer_types=["hash_moe", "moe", "moe"], compress_rates={"compressed_sparse_attention": 4, "heavily_compressed_attention": 8},
                         rope_theta=500.0, compress_rope_theta=5000.0),
+    # the epsilon of its layers' norms is 1e-6 whatever config.json says
+    "jetmoe": dict({k: v for k, v in TINY.items() if k not in ("num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")}, model_type="jetmoe", vocab_size=40,
+                   num_key_value_heads=2, kv_channels=8, intermediate_size=8, num_local_experts=4, num_experts_per_tok=2, rms_norm_eps=1e-5,
+                   rope_parameters={"rope_type": "default", "rope_theta": 5000.0}),
     "zaya": dict(TINY, model_type="zaya", num_hidden_layers=3, num_key_value_heads=2, moe_intermediate_size=8, num_experts=5, num_experts_per_tok=1,
                  router_hidden_size=12, cca_time0=3, cca_time1=2, sliding_window=6, rms_norm_eps=1e-5, tie_word_embeddings=True,
                  layer_types=["hybrid", "hybrid_sliding", "hybrid"],
