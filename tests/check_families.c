@@ -38,8 +38,8 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "jamba",           "gemma3n",        "smallthinker",
                                       "llama4",          "muse_glimmer",   "maple",
                                       "step3p5",         "mimo_v2_flash",  "grovemoe",
-                                      "longcat_flash",  "deepseek_v32",
-                                      "glm_moe_dsa"};
+                                      "longcat_flash",   "deepseek_v32",   "glm_moe_dsa",
+                                      "qwen4_exp-all"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {

@@ -295,6 +295,8 @@ static void put_streams(struct gguf_writer *w, const struct model *m, const stru
 {
     char key[EXPORT_KEY];
 
+    if (hparams_hyper(&m->hp))
+        return; /* their numbers are keys of every family's kind */
     put_inputs(w, m, family);
     export_put_u32(w, family, "altup.active_idx", 0);
     gguf_put_array(w, export_key(family, "activation_sparsity_scale", key), GGUF_F32,

@@ -1019,7 +1019,7 @@ static int bind_ends(struct binding *b, struct error *e)
         return rc;
     b->counted = &b->total.router_norms;
     if ((m->hp.embedding_width && (rc = bind_projections(b, e))) ||
-        (!norms_sum(&m->hp.common.norms) &&
+        (norms_last(&m->hp.common.norms) &&
          (rc = bind_norm(b, &m->output_norm, TENSOR_OUTPUT_NORM, 0, e))))
         return rc;
     b->counted = &b->total.head;

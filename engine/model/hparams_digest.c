@@ -49,6 +49,8 @@ static void add_mixer(struct digest *d, const struct mixer_shape *s)
         FIELD(s->gate);
         add_flag(d, s->gate_softplus);
     }
+    if (s->gate_sigmoid)
+        FIELD(s->gate_sigmoid);
     if (s->qk_norm_turned)
         add_flag(d, true);
     if (s->a_rank || s->z_rank) {

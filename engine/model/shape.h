@@ -56,6 +56,7 @@ struct mixer_shape {
     bool sinks; /* a learned score per head that only enters the softmax's sum */
     /* the output times sigmoid of a gate, or softplus of it; MLA: sigmoid of one a head, always */
     bool gated, gate_softplus;
+    bool gate_sigmoid; /* delta net: its output times sigmoid of the gate, not silu (Qwen4) */
     enum gate_form gate;
     bool values_are_keys; /* before any norm and rotation */
     bool value_norm;      /* each head of the values is RMS-normed, without weights */
@@ -184,6 +185,13 @@ struct norms_shape {
 static inline bool norms_sum(const struct norms_shape *s)
 {
     return s->after && !s->before && !s->outputs;
+}
+
+/* Whether the last layer's output is normed: with norms after the sums it has been, and an operator
+ * without norms, or the head, reads what hyper-connections give. */
+static inline bool norms_last(const struct norms_shape *s)
+{
+    return s->before || s->outputs;
 }
 
 /* The norms after the operators. */

@@ -76,10 +76,6 @@ static const char *nearest(const struct meta_value *v, bool gguf)
 static const struct {
     const char *names[5], *lacks, *nearest;
 } beyond[] = {
-    {{"qwen4exp", "qwen4_exp", "qwen4_exp_text", "Qwen4ExpForConditionalGeneration",
-      "Qwen4ExpForCausalLM"},
-     "hyper-connections, embeddings of n-grams and attention to chosen blocks of keys",
-     "qwen3_5_moe"},
     {{"deepseek4", "deepseek_v4", "DeepseekV4ForCausalLM"},
      "hyper-connections, attention to compressed keys and routing by token ids",
      "deepseek_v3"},
