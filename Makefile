@@ -189,7 +189,7 @@ $(B)/tests/check_opencl: | $(B)/tests/icd_crash.so $(B)/tests/icd_hang.so
 $(B)/tests/faulty: $(B)/tests/faulty.o $(B)/tests/fake_device.o $(B)/app/main.o $(LIBMOETOP)
 	@echo "LD   $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LDFLAGS_suite) -o $@ $(filter %.o,$^) $(LIBMOETOP) $(LIBS)
-$(B)/tests/check_audit: | $(B)/tests/faulty
+$(B)/tests/check_audit $(B)/tests/check_serve $(B)/tests/check_soak: | $(B)/tests/faulty
 
 # Fuzz targets: tests/fuzz/fuzz_NAME.c with corpus/NAME beside it. `make check` replays the corpus and small changes of it; `make fuzz`
 # builds them with libFuzzer (clang) and runs each for FUZZ_SECONDS; what it finds belongs into the corpus.

@@ -6,7 +6,7 @@
 
 #include "engine/device/device.h"
 #include "gpu/driver/functions.h"
-#include "gpu/tuning.h"
+#include "gpu/driver/tuning.h"
 
 #include <stdint.h>
 
@@ -22,7 +22,8 @@
 /* Local memory of a work-group: below FULL kernels take half of it (common.cl). */
 #define LOCAL_LEAST (32u << 10)
 #define LOCAL_FULL (40u << 10)
-#define HEAD_ROWS 32 /* rows of logits per launch */
+#define OUTPUT_SCORES 32 /* of a router in the output projection's launch (output.cl) */
+#define HEAD_ROWS 32     /* rows of logits per launch */
 #define ATTEND_BYTES \
     (32u << 20) /* partial sums of attention per launch, unless one row needs more */
 
@@ -73,7 +74,8 @@ struct type_kernels {
     enum gemm_form form;             /* where there are many */
     cl_program program[2];
     struct kernel *matmul[2], *gate_up[2], *down[2];
-    struct kernel *token_down, *token_gate_up; /* NULL where WIDE, and of float types */
+    struct kernel *token_down, *token_gate_up,
+        *token_output; /* NULL where WIDE, and of float types */
 };
 
 enum core_kernel {
@@ -287,7 +289,7 @@ struct device {
     struct kernel *core[CORE_COUNT];
     bool core_usable, attention_usable;
     /* one token: the kernels that do what two or three others do (not where wide), and right */
-    bool token_attend, token_route, token_down, token_gate_up;
+    bool token_attend, token_route, token_down, token_gate_up, token_output;
     char verdict[400]; /* result of the self-test as text */
     struct type_kernels type[DTYPE_COUNT];
     struct block *attention, *experts, head;
@@ -367,6 +369,9 @@ bool kernel_set_token_downs(const struct device *d, const struct matrix *m);
 bool kernel_set_token_gates(const struct device *d, const struct matrix *up);
 /* Whether token_down norms the row behind them. */
 bool kernel_set_token_norms(const struct device *d);
+/* Whether token_output does a layer's output projection, the norm behind it and the choice of its
+ * experts. */
+bool kernel_set_token_outputs(const struct device *d, int layer);
 /* compiler options of all programs */
 void kernel_set_options(const struct device *d, char *out, size_t size);
 bool kernel_set_supports(const struct device *d, enum block_kind kind, enum dtype type);
@@ -385,8 +390,8 @@ struct group_shape {
 struct group_shape kernel_set_group(const struct device *d, enum dtype type, bool many, bool gate);
 bool kernel_set_fuses(const struct device *d, int layer);
 
-/* program.c: kernel_file "core", "float" or "quant"; what: name in the progress line; table: OpenCL
- * text of format tables, "" for none */
+/* program.c: kernel_file "core", "float", "quant" or "token": those of one token; what: name in the
+ * progress line; table: OpenCL text of format tables, "" for none */
 int program_build(struct device *d, const char *kernel_file, const char *what, const char *options,
                   const char *table, cl_program *out, struct error *e);
 int program_kernel(struct device *d, cl_program p, const char *name, struct kernel **out,
@@ -396,7 +401,7 @@ bool program_is_pocl(const struct device *d);
 uint64_t program_fingerprint(const struct cl_target *t); /* hash of driver, device and all
                                                           * sources */
 
-/* memory.c */
+/* memory.c, memory_blocks.c */
 /* Whether our kernels can run an expert: gate and up of one type, quantised if and only if down
  * is. */
 bool memory_expert_alike(const struct expert_weights *x);
@@ -426,6 +431,14 @@ int memory_open(struct device *d, struct error *e); /* scratch and staging */
 void memory_footprint(struct device *d, const struct block_id *blocks, int n_blocks,
                       struct device_stats *out);
 void memory_close(struct device *d);
+/* Allocates one session's KV of an attention block, if it is not the CPU's. */
+int memory_kv_take(struct device *d, struct block *b, int session, struct error *e);
+
+/* What memory_put allocates for a block, shown by --fit: the router is padded here; and what of it
+ * the host has in place where memory is shared. */
+size_t memory_block_bytes(const struct device *d, struct block_id id);
+size_t memory_shared_bytes(const struct device *d, struct block_id id);
+void memory_block_release(struct device *d, struct block *b);
 struct block *memory_block(struct device *d, struct block_id id);
 int memory_state_open(struct device *d, int session, struct error *e);
 void memory_state_close(struct device *d, int session);
@@ -589,6 +602,11 @@ int jobs_rms(struct device *d, const struct rms_rows *a, const struct rms_rows *
 /* Both for one row in one launch, d->token_route. */
 int jobs_token_route(struct device *d, int layer, const struct norm_rows *n,
                      const struct routing *r, int base, bool tiles, struct error *e);
+/* x += the layer's output projection of row 0 of heads_out; n and the choice as in
+ * jobs_token_route; the only expert of a dense layer is chosen as jobs_choose_dense does
+ * (kernel_set_token_outputs). */
+int jobs_token_output(struct device *d, int layer, const struct part *o, const struct norm_rows *n,
+                      const struct routing *r, int base, bool tiles, struct error *e);
 /* Rotation, cache, attention and merge for one token at position `token`, row `row` of q, k and v,
  * to that row of heads_out, in one launch (kernel_set_token_attends). */
 struct token_place {

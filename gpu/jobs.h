@@ -38,10 +38,18 @@ int jobs_norm_rows(struct device *d, const struct norms_shape *s, struct norm_ro
                    struct error *e);
 /* y = y + x * scale */
 int jobs_add_rows(struct device *d, cl_mem y, cl_mem x, float scale, int rows, struct error *e);
+/* What comes with the output projection of one token (kernel_set_token_outputs): the norm before
+ * the experts, and which they are. */
+struct output_end {
+    struct norm_rows norm;
+    int base;   /* of the layer's choices */
+    bool tiles; /* as in jobs_route */
+};
 /* The attention block from x to y (add: y is the residual stream itself; of layers with nothing
- * normed behind it). */
+ * normed behind it). end: in the same launch; NULL: nothing. */
 int jobs_attention_block(struct device *d, struct block *b, int layer, const struct spans *s,
-                         const struct between *from, cl_mem y, bool add, struct error *e);
+                         const struct between *from, cl_mem y, bool add,
+                         const struct output_end *end, struct error *e);
 /* A block that is there; NULL: e says which is not. */
 struct block *jobs_resident(struct device *d, enum block_kind kind, int layer, int expert,
                             struct error *e);

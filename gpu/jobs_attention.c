@@ -253,18 +253,22 @@ struct spans jobs_spans(const struct span *spans, int n, int rows, int pos)
     return (struct spans){spans, n, rows, {.pos = pos, .rows = rows}};
 }
 
-/* y = W h for q, k and v of a layer, in as few launches as their types allow. */
+/* y = W h for q, k and v of a layer, those of one type in one launch. */
 static int project(struct device *d, const struct output out[3], int n, int rows, struct error *e)
 {
-    bool same = true;
+    struct output alike[3];
 
-    for (int i = 1; i < n; i++)
-        same = same && out[i].part->m->type == out[0].part->m->type;
-    if (same)
-        return jobs_multiply(d, d->h, &d->hq, rows, out, n, false, e);
-    for (int i = 0; i < n; i++)
-        if (jobs_multiply(d, d->h, &d->hq, rows, &out[i], 1, false, e) < 0)
+    for (int i = 0; i < n; i++) {
+        enum dtype type = out[i].part->m->type;
+        int count = 0;
+
+        for (int k = 0; k < n; k++)
+            if (out[k].part->m->type == type)
+                alike[count++] = out[k];
+        if (alike[0].part == out[i].part && /* else they are there */
+            jobs_multiply(d, d->h, &d->hq, rows, alike, count, false, e) < 0)
             return ERR_DEVICE;
+    }
     return 0;
 }
 
@@ -305,7 +309,8 @@ static int norm_after(struct device *d, const struct block *b, int layer, int ro
 }
 
 int jobs_attention_block(struct device *d, struct block *b, int layer, const struct spans *s,
-                         const struct between *from, cl_mem y, bool add, struct error *e)
+                         const struct between *from, cl_mem y, bool add,
+                         const struct output_end *end, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
     const struct layer_shape *shape = jobs_shape(d, layer);
@@ -332,6 +337,9 @@ int jobs_attention_block(struct device *d, struct block *b, int layer, const str
     for (int i = 0; i < n; row += span[i++].rows)
         if (attend_span(d, b, layer, &span[i], row, e) < 0)
             return ERR_DEVICE;
+    if (end)
+        return jobs_token_output(d, layer, &b->part[3], &end->norm, &b->routing, end->base,
+                                 end->tiles, e);
     if (add && hp->residual_scale != 0.0f) { /* rounded before it is added */
         o.y = d->y;
         return jobs_multiply(d, d->heads_out, &d->oq, rows, &o, 1, false, e) < 0
@@ -369,7 +377,7 @@ int jobs_attention(struct device *d, const struct attention_job *j, struct error
         return ERR_DEVICE;
     there = rows_bind(d, &d->y, j->y, bytes);
     if (jobs_attention_block(d, b, j->layer, &spans, &(struct between){.normed = false}, d->y,
-                             false, e) < 0 ||
+                             false, NULL, e) < 0 ||
         (!there && launch_read(d, d->y, 0, j->y, bytes, e) < 0))
         return ERR_DEVICE;
     return job_end(d, e);

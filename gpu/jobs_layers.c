@@ -1,6 +1,7 @@
 /* Whole layers, and the head. Launches of one layer with one token: norm of the first layer, q+k+v,
- * rotary+cache+attention+merge, output, norm+routing, gate+up, down with the end of the layer and
- * the norm of the next one; with many, or where kernels are wide, each word of these is one. */
+ * rotary+cache+attention+merge, output+norm+routing (of many experts norm+routing by itself),
+ * gate+up, down with the end of the layer and the norm of the next one; with many, or where kernels
+ * are wide, each word of these is one. */
 #include "gpu/blas.h"
 #include "gpu/jobs.h"
 
@@ -56,32 +57,41 @@ static const int *read_choices(struct device *d, int base, int entries, struct e
     return there ? there + base : d->host_chosen;
 }
 
+/* A layer of a job that is being launched. */
+struct layer_run {
+    int layer, last; /* the job's layers end before `last` */
+    int rows, base;  /* its choices are at that place of all_chosen and all_weights */
+    int begin, end;  /* rows that need its experts */
+    const struct block *a;
+    const struct joined_experts *joined; /* NULL: they are bound one by one */
+};
+
 /* A layer's experts, after reading the router's choices back to the host. Needed if there are more
  * experts than one launch can bind (BANK) and they are not joined, if they differ in weight type or
  * in having a bias, or if a library's GEMMs, which take their sizes as arguments, compute them. */
-static int layer_experts_by_host(struct device *d, int layer, int rows, int base, struct error *e)
+static int layer_experts_by_host(struct device *d, const struct layer_run *r, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
-    const struct ffn_shape *s = &jobs_shape(d, layer)->ffn;
-    int entries = rows * hp->n_experts_used, n = 0, n_groups = 0,
+    const struct ffn_shape *s = &jobs_shape(d, r->layer)->ffn;
+    int used = hp->n_experts_used, n = 0, n_groups = 0,
         end = s->kind == FFN_DENSE_AND_ROUTED ? s->experts : hp->n_experts;
-    const int *chosen = read_choices(d, base, entries, e);
+    const int *chosen = read_choices(d, r->base, r->rows * used, e);
 
     if (!chosen)
         return ERR_DEVICE;
     for (int x = 0; x < end; x++) { /* the shared one, too */
         int first = n;
 
-        for (int i = 0; i < entries; i++)
+        for (int i = r->begin * used; i < r->end * used; i++)
             if (chosen[i] == x) {
-                d->host_row[n] = i / hp->n_experts_used;
-                d->host_slot[n++] = i % hp->n_experts_used;
+                d->host_row[n] = i / used;
+                d->host_slot[n++] = i % used;
             }
         if (n > first)
             d->host_groups[n_groups++] = (struct expert_group){x, first, n - first};
     }
-    struct experts_job j = {.layer = layer,
-                            .rows = rows,
+    struct experts_job j = {.layer = r->layer,
+                            .rows = r->rows,
                             .n_groups = n_groups,
                             .groups = d->host_groups,
                             .row = d->host_row,
@@ -116,22 +126,24 @@ static int take_bank(struct device *d, int layer, int from, int n,
 }
 
 /* Their rows are grouped (more than one) or follow from the choice; the outputs go to out. */
-static int run_bank(struct device *d, int layer, const struct layer_bank *b, int rows, int base,
+static int run_bank(struct device *d, const struct layer_run *r, const struct layer_bank *b,
                     struct error *e)
 {
-    int used = d->base.config.model->hp.n_experts_used, many = rows > 1,
-        entries = rows * (b->end - b->first),
+    int used = d->base.config.model->hp.n_experts_used, many = r->rows > 1,
+        entries = (r->end - r->begin) * (b->end - b->first),
         tile = kernel_set_tile(d, b->bank.at[0]->part[1].m->type, many),
         n_tiles = entries / tile + (b->n < entries ? b->n : entries);
     size_t items = (size_t)d->row_items;
 
     if (!many)
-        return jobs_expert_tiles(d, &jobs_shape(d, layer)->ffn, &b->bank, b->first, b->end, 0, e);
-    if (launch_args(d, d->core[CORE_GROUP], 0, e, "mmmiiiiiii", d->all_chosen, d->tiles, d->entries,
-                    rows, used, b->from, b->n, base, tile, n_tiles) < 0 ||
+        return jobs_expert_tiles(d, &jobs_shape(d, r->layer)->ffn, &b->bank, b->first, b->end, 0,
+                                 e);
+    if (launch_args(d, d->core[CORE_GROUP], 0, e, "mmmiiiiiiiii", d->all_chosen, d->tiles,
+                    d->entries, r->rows, used, b->from, b->n, r->base, tile, n_tiles, r->begin,
+                    r->end) < 0 ||
         launch_core(d, CORE_GROUP, "group_rows", items, 1, 1, items, e) < 0)
         return ERR_DEVICE;
-    return jobs_expert_tiles(d, &jobs_shape(d, layer)->ffn, &b->bank, 0, n_tiles, 1, e);
+    return jobs_expert_tiles(d, &jobs_shape(d, r->layer)->ffn, &b->bank, 0, n_tiles, 1, e);
 }
 
 /* Experts that a bank of the layer has: of the routed ones, or a dense layer's only one. */
@@ -141,14 +153,6 @@ static int banked(const struct device *d, int layer)
 
     return s->kind == FFN_DENSE ? 1 : s->experts + joined_shared(d, layer);
 }
-
-/* A layer of a job that is being launched. */
-struct layer_run {
-    int layer, last; /* the job's layers end before `last` */
-    int rows, base;  /* its choices are at that place of all_chosen and all_weights */
-    const struct block *a;
-    const struct joined_experts *joined; /* NULL: they are bound one by one */
-};
 
 /* What its experts leave to be added, `used` of a row. */
 static struct expert_sum sum_of(const struct device *d, const struct layer_run *r, int used)
@@ -164,7 +168,7 @@ static int run_routed(struct device *d, const struct layer_run *r, struct error 
 
     return take_bank(d, r->layer, 0, banked(d, r->layer), r->joined, &b, e) < 0
                ? ERR_DEVICE
-               : run_bank(d, r->layer, &b, r->rows, r->base, e);
+               : run_bank(d, r, &b, e);
 }
 
 /* A shared expert unlike the routed ones. */
@@ -173,9 +177,8 @@ static int run_shared(struct device *d, const struct layer_run *r, struct error 
     const struct ffn_shape *s = &jobs_shape(d, r->layer)->ffn;
     struct layer_bank b = {.first = s->used, .end = s->used + 1};
 
-    return take_bank(d, r->layer, s->experts, 1, NULL, &b, e) < 0
-               ? ERR_DEVICE
-               : run_bank(d, r->layer, &b, r->rows, r->base, e);
+    return take_bank(d, r->layer, s->experts, 1, NULL, &b, e) < 0 ? ERR_DEVICE
+                                                                  : run_bank(d, r, &b, e);
 }
 
 /* The block whose norm follows a layer of a job, if one kernel may do both. */
@@ -210,7 +213,7 @@ static int layer_experts(struct device *d, const struct layer_run *r, struct bet
     if (take_bank(d, r->layer, 0, n, r->joined, &b, e) < 0)
         return ERR_DEVICE;
     if (r->rows > 1 || ends_later(shape) || !kernel_set_token_downs(d, b.bank.at[0]->part[2].m))
-        return run_bank(d, r->layer, &b, r->rows, r->base, e);
+        return run_bank(d, r, &b, e);
 
     const struct block *next = norm_behind(d, r);
     struct norm_rows rows_next = {d->x, next ? next->norm_w : NULL, next ? next->norm_b : NULL,
@@ -302,8 +305,7 @@ static int experts_apart(struct device *d, const struct layer_run *r, bool by_ho
 
     if (norm_to_h(d, r, a->expert_norm_w, a->expert_norm_b, e) < 0 || run_shared(d, r, e) < 0 ||
         norm_to_h(d, r, a->apart_w[APART_ROUTED], a->apart_b[APART_ROUTED], e) < 0 ||
-        (by_host ? layer_experts_by_host(d, r->layer, r->rows, r->base, e) : run_routed(d, r, e)) <
-            0 ||
+        (by_host ? layer_experts_by_host(d, r, e) : run_routed(d, r, e)) < 0 ||
         combine(d, d->y, r->rows, &sum, true, e) < 0 ||
         norm_behind_in_place(d, r, d->y, a->apart_w[APART_ROUTED_AFTER],
                              a->apart_b[APART_ROUTED_AFTER], e) < 0)
@@ -369,23 +371,33 @@ static int whole_layer(struct device *d, struct layer_run *r, const struct spans
     int experts = s->ffn.experts ? s->ffn.experts : 1;
     bool after = s->norms.after, apart = s->ffn.kind == FFN_DENSE_AND_ROUTED, by_host;
     struct between from = *left;
+    struct output_end end;
+    bool ends;
 
     r->a = a;
     r->joined = banked(d, r->layer) > BANK ? joined_experts(d, r->layer) : NULL;
     by_host = !alike(d, r->layer) || (banked(d, r->layer) > BANK && !r->joined) ||
               blas_wants(d, type, r->rows * shape_used(s) / experts + 1);
     *left = (struct between){.sum = sum_of(d, r, shape_used(s))};
+    ends = a && r->rows == 1 && kernel_set_token_outputs(d, r->layer);
+    if (ends)
+        end = (struct output_end){
+            {d->x, a->expert_norm_w, a->expert_norm_b, d->h, .rows = 1}, r->base, !by_host};
     if (!a || (s->ffn.router.early && route_early(d, r, &from, r->rows == 1 && !by_host, e) < 0) ||
-        jobs_attention_block(d, a, r->layer, spans, &from, after ? d->y : d->x, !after, e) < 0 ||
+        jobs_attention_block(d, a, r->layer, spans, &from, after ? d->y : d->x, !after,
+                             ends ? &end : NULL, e) < 0 ||
         (after && jobs_add_rows(d, d->x, d->y, 1.0f, r->rows, e) < 0) ||
-        norm_and_route(d, r, r->rows == 1 && (apart || !by_host), e) < 0)
+        (!ends && norm_and_route(d, r, r->rows == 1 && (apart || !by_host), e) < 0))
         return ERR_DEVICE;
+    if (r->begin == r->end) { /* nobody reads what they add */
+        left->sum.used = 0;
+        return 0;
+    }
     if (apart) {
         left->sum.used = 0;
         if (experts_apart(d, r, by_host, e) < 0)
             return ERR_DEVICE;
-    } else if ((by_host ? layer_experts_by_host(d, r->layer, r->rows, r->base, e)
-                        : layer_experts(d, r, left, e)) < 0) {
+    } else if ((by_host ? layer_experts_by_host(d, r, e) : layer_experts(d, r, left, e)) < 0) {
         return ERR_DEVICE;
     }
     return ends_later(s) ? end_layer(d, r, left, e) : 0;
@@ -408,6 +420,19 @@ static bool bind_choices(struct device *d, const struct layers_job *j, size_t by
     return false;
 }
 
+/* The rows from the first to the last that somebody reads behind the layer. */
+static void wanted_rows(const struct device *d, const struct layers_job *j, struct layer_run *r)
+{
+    r->begin = 0;
+    r->end = j->rows;
+    if (!j->wanted || r->layer + 1 < d->base.config.model->hp.n_layers)
+        return;
+    while (r->begin < r->end && !j->wanted[r->begin])
+        r->begin++;
+    while (r->begin < r->end && !j->wanted[r->end - 1])
+        r->end--;
+}
+
 int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -424,12 +449,14 @@ int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
     chosen_there = bind_choices(d, j, choices, &base);
     if (!x_there && launch_write(d, d->x, 0, j->x, bytes, e) < 0)
         return ERR_DEVICE;
-    for (int l = j->first; l < j->last; l++, base += per_layer)
-        if (whole_layer(
-                d, &(struct layer_run){.layer = l, .last = j->last, .rows = j->rows, .base = base},
-                &spans, &left, e) < 0 ||
+    for (int l = j->first; l < j->last; l++, base += per_layer) {
+        struct layer_run r = {.layer = l, .last = j->last, .rows = j->rows, .base = base};
+
+        wanted_rows(d, j, &r);
+        if (whole_layer(d, &r, &spans, &left, e) < 0 ||
             ((l - j->first) % LAYERS_A_FLUSH == 0 && job_flush(d, e) < 0))
             return ERR_DEVICE;
+    }
     if ((left.sum.used && combine(d, d->x, j->rows, &left.sum, false, e) < 0) ||
         (!x_there && launch_read(d, d->x, 0, j->x, bytes, e) < 0) ||
         (!chosen_there && (launch_read(d, d->all_chosen, 0, j->experts, choices, e) < 0 ||

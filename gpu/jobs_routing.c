@@ -13,6 +13,7 @@ enum {
     ROUTE_SHARED_GATE = 128,
     ROUTE_SHARED_APART = 256,
     ROUTE_EXPERT_SCALE = 512,
+    ROUTE_DENSE = 1024,
 };
 
 static int route_flags(const struct device *d, int layer, const struct routing *w, bool tiles)
@@ -88,6 +89,31 @@ int jobs_token_route(struct device *d, int layer, const struct norm_rows *n,
                     d->base.config.model->hp.n_experts_used) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_TOKEN_ROUTE, "token_route", groups * items, 1, 1, items, e);
+}
+
+int jobs_token_output(struct device *d, int layer, const struct part *o, const struct norm_rows *n,
+                      const struct routing *w, int base, bool tiles, struct error *e)
+{
+    const struct norms_shape *norms = &jobs_shape(d, layer)->norms;
+    const struct ffn_shape *s = &jobs_shape(d, layer)->ffn;
+    const struct router_shape *r = &s->router;
+    struct kernel *k = d->type[o->m->type].token_output;
+    size_t items = (size_t)(d->width * d->slots), groups = kernel_set_rows(d, o->m->type, false);
+    bool dense = s->kind == FFN_DENSE;
+
+    groups = jobs_up((size_t)o->m->rows, groups) / groups;
+    if (launch_args(d, k, 0, e, "mmmmmmmmmmmmmmmmmmmmmiiiffiiiiiffffiiii", d->oq.q, d->oq.d,
+                    d->oq.s, o->mem, o->bias, n->x, d->arrivals, n->w, n->b, n->h, d->hq.q, d->hq.d,
+                    d->hq.s, w->router, w->score_bias, w->choice_bias, w->expert_scale,
+                    d->all_chosen, d->all_weights, d->tiles, d->entries, o->m->cols, o->m->rows,
+                    o->bias ? 1 : 0, (double)(1.0f / (float)o->m->rows), (double)norms->eps,
+                    jobs_norm_flags(norms, n), base, s->experts, d->padded_experts, s->used,
+                    (double)r->jitter, (double)r->floor, route_factor(r),
+                    (double)shape_shared_factor(s),
+                    dense ? ROUTE_DENSE : route_flags(d, layer, w, tiles), route_groups(r),
+                    r->groups_used, d->base.config.model->hp.n_experts_used) < 0)
+        return ERR_DEVICE;
+    return launch(d, k, "token_output", 1, (size_t[]){groups * items}, (size_t[]){items}, e);
 }
 
 int jobs_choose_dense(struct device *d, int layer, int rows, int base, struct error *e)

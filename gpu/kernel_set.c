@@ -88,7 +88,8 @@ void kernel_set_shape(struct device *d)
     d->wide = opencl_tuning()->shape
                   ? opencl_tuning()->shape == 2
                   : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
-    d->token_attend = d->token_route = d->token_down = d->token_gate_up = !d->wide;
+    d->token_attend = d->token_route = d->token_down = d->token_gate_up = d->token_output =
+        !d->wide;
     d->small_local = opencl_tuning()->small_local || d->target.local_bytes < LOCAL_FULL;
     d->dot8_function = !d->wide && d->target.has_dot8;
     d->share = d->target.info.unified && !opencl_tuning()->copy;
@@ -261,7 +262,7 @@ static int build_tokens(struct device *d, enum dtype type, int many, const char 
                         struct error *e)
 {
     struct type_kernels *t = &d->type[type];
-    bool quant = dtype_is_quantised(type);
+    bool quant = dtype_is_quantised(type), token = quant && !many && !d->wide;
     char text[1024], what[80];
     size_t n;
 
@@ -274,13 +275,20 @@ static int build_tokens(struct device *d, enum dtype type, int many, const char 
     else
         snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d",
                  kernel_set_tile(d, type, many), type == DTYPE_F16, type == DTYPE_BF16);
-    if (program_build(d, quant ? "quant" : "float", what, text, table, &t->program[many], e) < 0 ||
+    n = strlen(text);
+    if (token)
+        snprintf(text + n, sizeof text - n, " -DMAX_EXPERTS=%d", OUTPUT_SCORES);
+    if (program_build(d,
+                      token   ? "token"
+                      : quant ? "quant"
+                              : "float",
+                      what, text, table, &t->program[many], e) < 0 ||
         program_kernel(d, t->program[many], "matmul", &t->matmul[many], e) < 0 ||
         program_kernel(d, t->program[many], "gate_up", &t->gate_up[many], e) < 0)
         return ERR_DEVICE;
-    if (quant && !many && !d->wide &&
-        (program_kernel(d, t->program[0], "token_down", &t->token_down, e) < 0 ||
-         program_kernel(d, t->program[0], "token_gate_up", &t->token_gate_up, e) < 0))
+    if (token && (program_kernel(d, t->program[0], "token_down", &t->token_down, e) < 0 ||
+                  program_kernel(d, t->program[0], "token_gate_up", &t->token_gate_up, e) < 0 ||
+                  program_kernel(d, t->program[0], "token_output", &t->token_output, e) < 0))
         return ERR_DEVICE;
     return program_kernel(d, t->program[many], "down", &t->down[many], e);
 }
@@ -360,6 +368,7 @@ void kernel_set_release(struct device *d)
     for (int t = 0; t < DTYPE_COUNT; t++) {
         kernel_release(&d->type[t].token_down);
         kernel_release(&d->type[t].token_gate_up);
+        kernel_release(&d->type[t].token_output);
         tokens_release(&d->type[t], 0);
         tokens_release(&d->type[t], 1);
     }
@@ -400,6 +409,24 @@ bool kernel_set_token_gates(const struct device *d, const struct matrix *up)
 bool kernel_set_token_norms(const struct device *d)
 {
     return d->base.config.model->hp.hidden <= (d->small_local ? 2048 : 4096);
+}
+
+/* Of output.cl: one group has the router of a layer, in launches where more groups would wait for
+ * its norm; of more experts it reads too much. */
+bool kernel_set_token_outputs(const struct device *d, int layer)
+{
+    const struct hparams *hp = &d->base.config.model->hp;
+    const struct layer_shape *s = hparams_layer(hp, layer);
+    enum dtype o = d->base.config.model->layers[layer].o.type;
+    int scores = s->ffn.experts + (s->ffn.shared && s->ffn.shared_gate == SHARED_SIGMOID),
+        chains = 64 * ((scores + 15) / 16);
+
+    if (!d->token_output || !dtype_is_quantised(o) || !d->type[o].usable ||
+        !kernel_set_token_norms(d) || s->parallel || s->norms.after || norms_sum(&s->norms) ||
+        hp->residual_scale != 0.0f)
+        return false;
+    return s->ffn.kind == FFN_DENSE || (s->ffn.kind == FFN_ROUTED && !s->ffn.router.early &&
+                                        scores <= OUTPUT_SCORES && chains <= d->width * d->slots);
 }
 
 static bool ffn_known(const struct ffn_shape *s, enum dtype type)

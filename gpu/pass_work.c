@@ -247,12 +247,17 @@ static void add_projection(const struct device *d, struct pass_work *p, int laye
     const struct layer_weights *l = &d->base.config.model->layers[layer];
     const struct matrix *qkv[3] = {&l->q, &l->k, &l->v}, *gates = &l->z;
     int n = shape_of(d, layer)->mixer.values_are_keys ? 2 : 3;
-    bool same = true;
 
-    for (int i = 1; i < n; i++)
-        same = same && qkv[i]->type == qkv[0]->type;
-    for (int i = 0; i < (same ? 1 : n); i++)
-        add_matmul(d, p, &qkv[i], same ? n : 1, rows);
+    for (int i = 0; i < n; i++) { /* those of one type together */
+        const struct matrix *alike[3];
+        int count = 0;
+
+        for (int k = 0; k < n; k++)
+            if (qkv[k]->type == qkv[i]->type)
+                alike[count++] = qkv[k];
+        if (alike[0] == qkv[i])
+            add_matmul(d, p, alike, count, rows);
+    }
     if (shape_gates(&shape_of(d, layer)->mixer))
         add_matmul(d, p, &gates, 1, rows);
 }
@@ -408,6 +413,39 @@ static void add_route(const struct device *d, struct pass_work *p, int layer, in
         s->used + joined_shared(d, layer), s->experts);
 }
 
+/* token_output: the projection; the last group that ends norms the row and chooses, alone: the
+ * router's additions outlast its loads, of which two stages are on their way. */
+static void add_token_output(const struct device *d, struct pass_work *p, int layer)
+{
+    const struct layer_shape *s = shape_of(d, layer);
+    const struct matrix *o = &d->base.config.model->layers[layer].o;
+    double hidden = o->rows, items = (double)d->width * d->slots;
+    struct kernel_work w = row_work(o->type, o->cols, matmul_step(d), d->slots);
+    struct router_work r = {0};
+
+    if (s->ffn.kind == FFN_ROUTED) {
+        r = router_work(d, layer, 1);
+        w.near += 2; /* h, and the first stages' values */
+        w.steps += r.work.steps;
+        w.ahead += r.work.ahead;
+    }
+    w.far += LAST_FAR;
+    w.near += ceil_div(hidden, 8 * items);
+    w.steps += ceil_div(hidden / 4, items) * ACTIVATE_STEPS / 2;
+    w.ahead += norm_steps(&s->norms, hidden);
+    w.bytes = matrix_bytes(o) + r.work.bytes;
+    w.own = own_slots(o->type, ceil_div(hidden, d->width), d->width, o->cols / 32);
+    add(p, "token_output", ceil_div(hidden, d->width), items, 2 * hidden * o->cols, w,
+        "%d x %d %s, + norm%s", o->rows, o->cols, dtype_info(o->type)->word,
+        s->ffn.kind == FFN_ROUTED ? " + router" : "");
+}
+
+/* Whether token_output ends a layer's attention. */
+static bool output_ends(const struct device *d, int layer, int rows, bool fused)
+{
+    return fused && rows == 1 && kernel_set_token_outputs(d, layer);
+}
+
 static void add_attention(const struct device *d, struct pass_work *p, int layer, int rows,
                           int depth, int used, bool normed, bool fused)
 {
@@ -426,6 +464,10 @@ static void add_attention(const struct device *d, struct pass_work *p, int layer
     } else {
         add_rope(d, p, &s->mixer, rows);
         add_attend(d, p, &s->mixer, rows, depth);
+    }
+    if (output_ends(d, layer, rows, fused)) {
+        add_token_output(d, p, layer);
+        return;
     }
     add_matmul(d, p, &o, 1, rows);
     if (hp->residual_scale != 0.0f)
@@ -563,6 +605,8 @@ static void add_choice(const struct device *d, struct pass_work *p, int layer, i
     double n = d->base.config.model->hp.hidden, items = d->route_items;
     struct router_work r = router_work(d, layer, rows);
 
+    if (output_ends(d, layer, rows, true))
+        return;
     if (rows == 1 && d->token_route && s->kind == FFN_ROUTED && !shape->parallel &&
         !s->router.early) {
         /* the first stage comes while the row is normed */

@@ -5,7 +5,7 @@
 #define GPU_PASS_WORK_H
 
 #include "gpu/internal.h"
-#include "gpu/time_model.h"
+#include "gpu/predict/time_model.h"
 
 struct launch_work {
     const char *name; /* the kernel's function */

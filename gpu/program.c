@@ -17,7 +17,7 @@ static const struct {
 #include "kernels.inc"
 };
 
-#define TEXTS 8 /* of a program at most */
+#define TEXTS 10 /* of a program at most */
 #define PROGRAM_MOST ((size_t)256 << 20)
 
 /* Header of a binary. The checksum detects damage; it is safe to load because the file belongs to
@@ -160,22 +160,29 @@ int program_build(struct device *d, const char *file, const char *what, const ch
 {
     char options[1200], broken[72];
     const struct device_config *c = &d->base.config;
-    const char *text[TEXTS] = {source("common"), source("rows"), source(file), "", "", "", "", ""};
+    const char *text[TEXTS] = {source("common"), source("rows"), source(file)};
     uint64_t key, start = clock_now();
     char path[1024], log[240];
     bool known = false, has_broken = false;
     cl_int rc = CL_SUCCESS;
 
-    if (strcmp(file, "quant") == 0) {
+    for (int i = 3; i < TEXTS; i++)
+        text[i] = "";
+    if (strcmp(file, "quant") == 0 || strcmp(file, "token") == 0) {
         text[2] = table;
         text[3] = source("formats");
         text[4] = source("words");
         text[5] = source("blocks");
         text[6] = source("gemm");
         text[7] = source("quant");
+    }
+    if (strcmp(file, "token") == 0) {
+        text[8] = source("choice");
+        text[9] = source("output");
     } else if (strcmp(file, "core") == 0) {
         text[3] = source("attention");
-        text[4] = source("routing");
+        text[4] = source("choice");
+        text[5] = source("routing");
     }
     snprintf(broken, sizeof broken, " -DBROKEN_%.40s",
              opencl_tuning()->broken ? opencl_tuning()->broken : "");

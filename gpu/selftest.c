@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define VERDICT_FORMAT "moetop self-test 7"
+#define VERDICT_FORMAT "moetop self-test 8"
 #define VERDICT_MOST 65536
 
 static bool is_wrong(const struct verdict *v, const char *name)
@@ -149,7 +149,7 @@ static int run_all(struct selftest *b)
             if (run_type(b, t, many) < 0)
                 return ERR_DEVICE;
     for (int t = 0; t < DTYPE_COUNT; t++)
-        if (d->type[t].usable && choose_form(b, t) < 0)
+        if (d->type[t].usable && (selftest_output(b, t) < 0 || choose_form(b, t) < 0))
             return ERR_DEVICE;
     return 0;
 }
@@ -243,6 +243,7 @@ static void apply(struct device *d, const struct verdict *v)
     d->token_route = d->token_route && is_used(v, "token_route");
     d->token_down = d->token_down && is_used(v, "token_down");
     d->token_gate_up = d->token_gate_up && is_used(v, "token_gate_up");
+    d->token_output = d->token_output && is_used(v, "token_output");
     d->core_usable = d->core_usable && !is_wrong(v, "queue") && !is_wrong(v, "norm") &&
                      !is_wrong(v, "quantise");
     /* Layers run fused where attention is here, so routing kernels count for it too. */

@@ -68,6 +68,8 @@ int selftest_matmul(struct selftest *b, const struct matrix *m, int many);
 int selftest_matmul_time(struct selftest *b, const struct matrix *m, uint64_t *ns);
 int selftest_expert(struct selftest *b, const struct ffn_shape *s, const struct expert_weights *x,
                     int many);
+/* selftest_output.c: token_output with such a projection. */
+int selftest_output(struct selftest *b, enum dtype type);
 void selftest_name(char *out, size_t size, const char *kernel, enum dtype type, int many);
 
 #endif

@@ -298,9 +298,9 @@ static int test_group(struct route_test *t)
         tiles[4 * (ROUTE_MOST + 1)], entries[2 * ROUTE_MOST];
 
     if (selftest_put(b, d->all_chosen, t->want, (size_t)t->count * 4) < 0 ||
-        launch_args(d, d->core[CORE_GROUP], 0, b->e, "mmmiiiiiii", d->all_chosen, d->tiles,
+        launch_args(d, d->core[CORE_GROUP], 0, b->e, "mmmiiiiiiiii", d->all_chosen, d->tiles,
                     d->entries, t->rows, t->used, 0, t->ffn->experts + t->ffn->shared, 0, TILE,
-                    n_tiles) < 0 ||
+                    n_tiles, 0, t->rows) < 0 ||
         selftest_core(b, CORE_GROUP, "group_rows", (size_t)d->row_items, 1, 1,
                       (size_t)d->row_items) < 0 ||
         selftest_get(b, d->tiles, 0, tiles, (size_t)n_tiles * 16) < 0 ||

@@ -5,7 +5,7 @@
 #include "engine/device/conformance/conformance.h"
 #include "engine/device/cpu/kernels/kernels.h"
 #include "gpu/opencl.h"
-#include "gpu/tuning.h"
+#include "gpu/driver/tuning.h"
 #include "tests/fake_device.h"
 #include "tests/support.h"
 #include "tests/tiny_model.h"

@@ -9,7 +9,7 @@
 #include "engine/run/engine.h"
 #include "engine/run/prompt.h"
 #include "gpu/opencl.h"
-#include "gpu/tuning.h"
+#include "gpu/driver/tuning.h"
 #include "tests/support.h"
 
 #include <fcntl.h>

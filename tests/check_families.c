@@ -7,7 +7,7 @@
 #include "engine/file/gguf_write.h"
 #include "engine/run/engine.h"
 #include "gpu/opencl.h"
-#include "gpu/tuning.h"
+#include "gpu/driver/tuning.h"
 #include "tests/support.h"
 
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "engine/model/model.h"
 #include "engine/run/internal.h"
 #include "gpu/opencl.h"
-#include "gpu/tuning.h"
+#include "gpu/driver/tuning.h"
 #include "tests/build_file.h"
 #include "tests/support.h"
 

@@ -1,7 +1,7 @@
-/* The time model of a GPU (gpu/time_model.h) against kernels that were measured on the card: it
- * must say within 30 % what each took. Their work is counted from their sources as they were then
- * (git show 878d1c0:gpu/kernels/core.cl, quant.cl). */
-#include "gpu/time_model.h"
+/* The time model of a GPU (gpu/predict/time_model.h) against kernels that were measured on the
+ * card: it must say within 30 % what each took. Their work is counted from their sources as they
+ * were then (git show 878d1c0:gpu/kernels/core.cl, quant.cl). */
+#include "gpu/predict/time_model.h"
 #include "tests/support.h"
 
 #include <math.h>

@@ -1006,6 +1006,44 @@ START_TEST(eight_clients_get_what_each_gets_alone)
 }
 END_TEST
 
+/* Several answers begin while others are read: one side computes prompts, at the same time the
+ * other one tokens. The device is that of tests/fake_device.h. */
+START_TEST(both_sides_answer_at_once)
+{
+    static const char *const plans[][2] = {{"cpu", "gpu"}, {"gpu", "cpu"}};
+    const char *const more[] = {"--plain",        "-np",       "3",   "--place", plans[_i][0],
+                                "--place-prompt", plans[_i][1], NULL};
+    struct teller t[8];
+    struct reply r;
+    json_t *state;
+    char *alone[8];
+
+    serving_start((const char *const[]){"--plain", NULL});
+    for (int i = 0; i < 8; i++)
+        alone[i] = tell(i);
+    ck_assert_int_eq(serving_end(), 0);
+    serving_program = "tests/faulty"; /* without a fault */
+    serving_start(more);
+    for (int i = 0; i < 8; i++) {
+        t[i] = (struct teller){.number = i};
+        ck_assert_int_eq(pthread_create(&t[i].thread, NULL, tell_beside, &t[i]), 0);
+    }
+    for (int i = 0; i < 8; i++) {
+        pthread_join(t[i].thread, NULL);
+        ck_assert_str_eq(t[i].text, alone[i]);
+        free(t[i].text);
+        free(alone[i]);
+    }
+    r = serving_ask("GET", "/moetop/state", NULL, NULL);
+    state = serving_read_json(&r, 200);
+    ck_assert_msg(json_integer_value(json_object_get(state, "at_once.pieces")) > 0,
+                  "nothing was computed at once");
+    json_decref(state);
+    free(r.head);
+    ck_assert_int_eq(serving_end(), 0);
+}
+END_TEST
+
 /* ---- models of a folder ---- */
 
 /* Reads until the text has come. */
@@ -2103,6 +2141,7 @@ static Suite *suite(void)
     tcase_add_test(own, a_call_is_not_read_again);
     tcase_add_test(own, items_of_responses_become_messages);
     tcase_add_test(own, any_name_will_do);
+    tcase_add_loop_test(own, both_sides_answer_at_once, 0, 2);
     tcase_add_test(own, keys);
     tcase_add_test(own, a_client_that_does_not_read);
     tcase_add_test(own, requests_that_drip);

@@ -11,6 +11,7 @@
 
 struct recurrent {
     struct device_base base;
+    struct model file; /* as_the_file_says */
     struct device *cpu;
     float *state[SESSIONS]; /* (n_layers, hidden); NULL: not open */
     int *stands[SESSIONS];  /* n_layers */
@@ -37,11 +38,14 @@ static bool recurs(int layer)
     return layer % 2 == 1;
 }
 
-/* As the file says, or with a recurrence in every other layer. */
-static void shape_layers(struct model *m, bool recurrent)
+/* A recurrence in every other layer. Devices are opened beside passes too: what is so already is
+ * not written. */
+static void make_recurrent(struct model *m)
 {
     struct hparams *hp = &m->hp;
 
+    if (hp->layers && hp->layers[1].mixer.kind == MIXER_SHORT_CONVOLUTION)
+        return;
     if (!hp->layers) {
         hp->layers = mem_alloc((size_t)hp->n_layers, sizeof *hp->layers);
         if (!hp->layers)
@@ -51,11 +55,27 @@ static void shape_layers(struct model *m, bool recurrent)
     }
     for (int l = 0; l < hp->n_layers; l++)
         if (recurs(l))
-            hp->layers[l].mixer = recurrent ? (struct mixer_shape){.kind = MIXER_SHORT_CONVOLUTION,
-                                                                   .heads = 1,
-                                                                   .value_dim = hp->hidden,
-                                                                   .taps = 2}
-                                            : hp->common.mixer;
+            hp->layers[l].mixer = (struct mixer_shape){.kind = MIXER_SHORT_CONVOLUTION,
+                                                       .heads = 1,
+                                                       .value_dim = hp->hidden,
+                                                       .taps = 2};
+}
+
+/* The CPU's device sees the model as its file says. Its layers are the caller's to free. */
+static struct model as_the_file_says(const struct model *m)
+{
+    struct model file = *m;
+    int n = m->hp.n_layers;
+
+    file.hp.layers = mem_alloc((size_t)n, sizeof *file.hp.layers);
+    if (!file.hp.layers)
+        abort();
+    for (int l = 0; l < n; l++) {
+        file.hp.layers[l] = m->hp.layers ? m->hp.layers[l] : m->hp.common;
+        if (recurs(l))
+            file.hp.layers[l].mixer = m->hp.common.mixer;
+    }
+    return file;
 }
 
 static int recurrent_state_open(struct device *device, int session, struct error *e)
@@ -97,26 +117,30 @@ static void recurrent_close(struct device *device)
         free(d->stands[i]);
     }
     cpu_device_ops.close(d->cpu);
+    mem_free(d->file.hp.layers);
     mem_free(d);
 }
 
 static int recurrent_open(struct device **out, const struct device_config *c, struct error *e)
 {
     struct recurrent *d = mem_alloc(1, sizeof *d);
-    struct model *m = (struct model *)c->model;
+    struct device_config inner = *c;
     int rc;
 
     *out = NULL;
     if (!d)
         return error_set(e, ERR_MEMORY, "no memory for a recurrent device");
-    shape_layers(m, false);
-    rc = cpu_device_ops.open(&d->cpu, c, e);
-    shape_layers(m, true);
+    d->file = as_the_file_says(c->model);
+    inner.model = &d->file;
+    rc = cpu_device_ops.open(&d->cpu, &inner, e);
+    make_recurrent((struct model *)c->model);
     if (rc < 0) {
+        mem_free(d->file.hp.layers);
         mem_free(d);
         return rc;
     }
     d->base = *(struct device_base *)d->cpu;
+    d->base.config.model = c->model;
     d->base.ops = &recurrent_device_ops;
     *out = (struct device *)d;
     return recurrent_state_open(*out, 0, e);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 char serving_binary[PATH_MAX + 32], log_path[300];
+const char *serving_program = "moetop";
 pid_t serving_pid;
 int serving_port;
 
@@ -30,7 +31,7 @@ void serving_find_binary(void)
     exe[n] = 0;
     *strrchr(exe, '/') = 0;
     *strrchr(exe, '/') = 0;
-    snprintf(serving_binary, sizeof serving_binary, "%s/moetop", exe);
+    snprintf(serving_binary, sizeof serving_binary, "%s/%s", exe, serving_program);
     ck_assert_msg(access(serving_binary, X_OK) == 0, "%s is not built", serving_binary);
 }
 

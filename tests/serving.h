@@ -20,6 +20,7 @@
     "{\"type\": \"integer\"}}}}}]"
 
 extern char serving_binary[PATH_MAX + 32]; /* of the program */
+extern const char *serving_program;        /* its name in the build; "moetop" */
 extern pid_t serving_pid;                  /* 0: none */
 extern int serving_port;
 extern void (*serving_prepare)(void); /* called in the child before it becomes the server */

@@ -24,7 +24,7 @@ static const struct {
     double us, ops;
 } targets[] = {{"token_route", 14, 0}, {"norm", 6, 0},           {"matmul", 8, 70e12},
                {"gate_up", 12, 0},     {"token_gate_up", 12, 0}, {"down", 8, 0},
-               {"token_down", 14, 0},  {"token_attend", 12, 0}};
+               {"token_down", 14, 0},  {"token_attend", 12, 0},  {"token_output", 22, 0}};
 
 static void print_target(const struct device_kernel *k, const struct device_pass *pass)
 {

@@ -189,6 +189,7 @@ void stats_take(struct stats *s, const struct engine_info *info, const struct te
     snprintf(s->prompt_plan, sizeof s->prompt_plan, "%s", t->prompt_plan);
     s->handover_ns = t->handover_ns;
     s->handover_bytes = t->handover_bytes;
+    s->at_once = t->at_once;
     s->n_threads = info->n_threads;
     take_pattern(s, info->model);
     take_adapters(s, info->adapters, t);
@@ -758,6 +759,13 @@ static void print_devices(const struct stats *s, FILE *f)
     }
     if (s->verdict.n_rows)
         print_verdict(s, f);
+    if (s->at_once.pieces)
+        row(f, "at once",
+            "%llu pieces of prompts (%llu tokens) on one side and %llu tokens of answers on the "
+            "other: %.3f s, by turns %.3f s",
+            (unsigned long long)s->at_once.pieces, (unsigned long long)s->at_once.rows,
+            (unsigned long long)s->at_once.tokens, clock_seconds(s->at_once.ns),
+            clock_seconds(s->at_once.turns_ns));
     if (s->handover_ns && s->prompt_plan[0])
         row(f, "handover",
             "%.2f ms after the newest prompt: %.1f KiB of keys and values copied to where tokens "
@@ -1109,6 +1117,15 @@ static json_t *to_json(const struct stats *s)
                   (double)s->stall_ns / 1e6, "longest_stall_tokens",
                   number(s->stall_token_ns ? (double)s->stall_ns / (double)s->stall_token_ns : NAN),
                   "longest_stall_plan", s->stall_plan));
+    json_object_set_new(root, "handover",
+                        json_pack("{s:I, s:f}", "bytes", (json_int_t)s->handover_bytes, "ms",
+                                  (double)s->handover_ns * 1e-6));
+    json_object_set_new(
+        root, "at_once",
+        json_pack("{s:I, s:I, s:I, s:f, s:f}", "pieces", (json_int_t)s->at_once.pieces,
+                  "prompt_tokens", (json_int_t)s->at_once.rows, "tokens",
+                  (json_int_t)s->at_once.tokens, "seconds", clock_seconds(s->at_once.ns),
+                  "seconds_by_turns", clock_seconds(s->at_once.turns_ns)));
     json_object_set_new(root, "experts", s->experts ? experts_json(s) : json_null());
     if (s->beside)
         json_object_set(root, "beside", s->beside);

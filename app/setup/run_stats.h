@@ -68,6 +68,7 @@ struct stats {
     uint64_t moved_bytes;                 /* weights and KV copied by changes of the placement */
     uint64_t stall_ns, stall_token_ns;    /* see telemetry */
     uint64_t handover_ns, handover_bytes; /* see struct telemetry */
+    struct at_once_figures at_once;
     char stall_plan[64];
     struct {
         char name[128];

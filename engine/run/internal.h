@@ -209,17 +209,22 @@ struct pass {
     int n_logits;
 };
 
-/* Rows of prompts that their plan's device computes while passes of tokens go on (scheduler.c). */
+/* Rows of one phase that its plan's device computes while passes of the other go on (scheduler.c).
+ * What came of it: telemetry.at_once. */
 struct beside {
     struct apart apart;
     struct pass pass;
-    int room;       /* sessions that its buffers are for */
-    int n;          /* parts of the pass under way; 0: none */
-    int chunk;      /* rows of the newest one */
-    double row_ns;  /* of one of its rows; 0: unknown */
-    uint64_t start; /* ns */
-    /* so far: such passes, their rows, and tokens computed meanwhile */
-    uint64_t passes, rows, tokens;
+    enum plan_phase phase; /* of its rows */
+    int room;              /* sessions that its buffers are for */
+    int n;                 /* parts of the pass under way; 0: none */
+    int chunk;             /* rows of prompts in the newest one */
+    double row_ns;         /* of one of these; 0: unknown */
+    uint64_t start;        /* ns */
+    uint64_t token_ns;     /* of a pass of tokens that had the thread to itself; 0: unknown */
+    /* Called between the layers of a pass, if set: the scheduler begins the next tokens of answers
+     * that the device computes. True: what it did may have voided rows of the pass, which must end
+     * and be computed again. */
+    bool (*between_layers)(struct engine *g);
 };
 
 /* See memory_pressure.c. */
@@ -401,9 +406,9 @@ void session_free(struct session *s);
 int session_pass(struct engine *g, int n, enum plan_phase phase, bool *again, struct error *e);
 /* Allocates what a pass beside others needs, with as many sessions as there are. ERR_MEMORY. */
 int session_beside_room(struct engine *g, struct error *e);
-/* Begins it, with the first n parts of g->beside.pass, on the device that apart_device named. What
- * fails is told by its end. */
-void session_beside_begin(struct engine *g, int n, int device);
+/* Begins it, with the first n parts of g->beside.pass, rows of that phase, on the device that
+ * apart_device named. What fails is told by its end. */
+void session_beside_begin(struct engine *g, int n, enum plan_phase phase, int device);
 /* Exchanges the engine's pass and its rows with those beside it: between two calls the latter's are
  * assembled, or its results taken. */
 void session_beside_swap(struct engine *g);

@@ -2,17 +2,19 @@
  * Engine thread. The time of prefill beside decoding is limited, more so for few waiting prompts
  * (mixed_pass.h); the session served least comes first. Where prompts and tokens have different
  * plans (engine_prompt_plan_set) a pass has rows of one kind only: a row computed on the other side
- * would move its session's rows there and back. If one device has all layers of the prompts' plan
- * and no block of the tokens', it computes a piece of a prompt while passes of tokens go on
- * (beside(); pass/apart.h); else, while both wait, they take turns, the prompts' with as many rows
- * as a pass with both would have. Between passes, and when no piece of a prompt is under way, is
- * the safe point of all sessions: cancelled turns end, placement moves blocks. */
+ * would move its session's rows there and back. If one device has all layers of one plan and no
+ * block of the other, both are computed at once (pass/apart.h): the device a piece of a prompt
+ * while passes of tokens go on (prompts_beside), or one token after the other of all answers while
+ * a pass of prompts goes on, between whose layers they are taken (tokens_beside). Else, while both
+ * wait, they take turns, the prompts' with as many rows as a pass with both would have. Between
+ * passes, and when nothing is computed beside them, is the safe point of all sessions: cancelled
+ * turns end, placement moves blocks. */
 #include "engine/base/clock.h"
 #include "engine/run/engine.h"
 #include "engine/run/internal.h"
 
 #define RETRIES (2 * DEVICE_MAX + 2)
-/* Of a piece of a prompt beside tokens: turns begin and end, and placement changes, after it. */
+/* That both sides compute at once: turns begin and end, and placement changes, after it. */
 #define BESIDE_NS (250 * CLOCK_MILLI)
 #define BESIDE_ROWS 64 /* before anything was measured */
 
@@ -208,26 +210,58 @@ static void tell(struct engine *g)
     g->tick(g->tick_ctx);
 }
 
+/* The device that has a phase's rows to itself; 0: none, or not now. */
+static int device_beside(struct engine *g, enum plan_phase phase)
+{
+    const struct plan *own = place_of_phase(g, phase),
+                      *other = place_of_phase(g, phase == PHASE_PROMPT ? PHASE_TOKENS
+                                                                       : PHASE_PROMPT);
+    struct error ignored;
+
+    if (g->n_devices < 2 || !place_apart(g) || place_waits(g) || g->config.routing ||
+        !count(g, answers) || !count(g, has_prompt) || session_beside_room(g, &ignored) < 0)
+        return 0;
+    return apart_device(&g->forward, own, other);
+}
+
+/* Layers that edits of the routing touch are not given to a device whole. */
+static int unless_edited(const struct engine *g, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (g->pass.parts[i].session->edits)
+            return 0;
+    return n;
+}
+
 /* Assembles a piece of prompts for their device alone; returns its parts, 0: not now. */
 static int fill_beside(struct engine *g, int *device)
 {
     struct beside *b = &g->beside;
     int n, most = b->chunk ? 2 * b->chunk : BESIDE_ROWS,
            rows = b->row_ns > 0 ? (int)(BESIDE_NS / b->row_ns) : BESIDE_ROWS;
-    struct error ignored;
 
-    if (g->n_devices < 2 || !place_apart(g) || place_waits(g) || g->config.routing ||
-        !count(g, answers) || !count(g, has_prompt) ||
-        !(*device = apart_device(&g->forward, place_of_phase(g, PHASE_PROMPT), g->in_force)) ||
-        session_beside_room(g, &ignored) < 0)
+    if (!(*device = device_beside(g, PHASE_PROMPT)))
         return 0;
     rows = rows < most ? rows : most;
     rows = rows > g->forward.max_rows ? g->forward.max_rows : rows < 1 ? 1 : rows;
     session_beside_swap(g);
-    n = fill_prompts(g, 0, rows);
-    for (int i = 0; i < n; i++)
-        if (g->pass.parts[i].session->edits) /* layers that they touch have routing of their own */
-            n = 0;
+    n = unless_edited(g, fill_prompts(g, 0, rows));
+    session_beside_swap(g);
+    return n;
+}
+
+/* The same of the next token of all answers. */
+static int fill_answers(struct engine *g, int *device)
+{
+    struct session *s;
+    int n = 0;
+
+    if (!(*device = device_beside(g, PHASE_TOKENS)))
+        return 0;
+    session_beside_swap(g);
+    while (n < g->forward.max_rows && (s = least_served(g, n, answers)))
+        add_part(g, n++, s, 1);
+    n = unless_edited(g, n);
     session_beside_swap(g);
     return n;
 }
@@ -241,8 +275,8 @@ static bool beside_cancelled(const struct engine *g)
     return all;
 }
 
-/* The piece of a prompt is over. */
-static void end_beside(struct engine *g, int rc, struct error *e)
+/* What a device computed beside other passes is over; returns rc, or what else failed. */
+static int end_beside(struct engine *g, int rc, struct error *e)
 {
     struct beside *b = &g->beside;
     int n = b->n, rows = b->apart.f.rows;
@@ -250,52 +284,76 @@ static void end_beside(struct engine *g, int rc, struct error *e)
     bool again;
 
     rc = session_beside_end(g, rc, &again, e);
-    if (rc == 0) {
+    if (rc == 0)
+        metrics_pass(g, rows, b->phase == PHASE_TOKENS ? n : 0);
+    if (rc == 0 && b->phase == PHASE_PROMPT) {
         b->chunk = rows;
         b->row_ns = (double)ns / rows;
-        b->passes++;
-        b->rows += (uint64_t)rows;
-        metrics_pass(g, rows, 0);
+        g->t.at_once.pieces++;
+        g->t.at_once.rows += (uint64_t)rows;
         metrics_prompt(g, rows, ns);
+    } else if (rc == 0) {
+        g->t.at_once.tokens += (uint64_t)n;
+        /* the device may have waited for the thread */
+        ns = b->token_ns && b->token_ns < ns ? b->token_ns : ns;
     }
+    g->t.at_once.turns_ns += ns;
     take_results(g, b->pass.parts, n, rc, again, e);
+    return rc;
 }
 
-/* Whether the pass's n parts have their rows where tokens are computed: else they are copied, which
- * a device with a job in flight may not be asked for. */
-static bool at_hand(const struct engine *g, int n)
+/* Whether the pass's n parts have their rows where those of that phase are computed: else they are
+ * copied, which a device with a job in flight may not be asked for. */
+static bool at_hand(const struct engine *g, int n, enum plan_phase phase)
 {
+    const struct plan *plan = place_of_phase(g, phase);
     bool all = true;
 
     for (int i = 0; i < n; i++)
         for (int l = 0; l < g->model->hp.n_layers; l++) {
             const struct session *s = g->pass.parts[i].session;
 
-            all = all && kv_there(&g->kv, s->number, l, g->in_force->attention[l], s->n_tokens);
+            all = all && kv_there(&g->kv, s->number, l, plan->attention[l], s->n_tokens);
         }
     return all;
 }
 
+/* A pass of n parts beside one of the other phase. */
+static void run_beside(struct engine *g, int n, int n_answers)
+{
+    uint64_t start = clock_now(), rows = 0;
+
+    for (int i = 0; i < n; i++)
+        rows += (uint64_t)g->pass.parts[i].rows;
+    run(g, n, n_answers, start);
+    g->t.at_once.turns_ns += clock_now() - start;
+    if (n_answers) {
+        g->t.at_once.tokens += (uint64_t)n_answers;
+    } else {
+        g->t.at_once.pieces++;
+        g->t.at_once.rows += rows;
+    }
+    end_cancelled(g);
+    tell(g);
+}
+
 /* A device computes a piece of a prompt; meanwhile, passes of tokens. Nothing else happens to
  * sessions and devices until both are done. */
-static void beside(struct engine *g, int n, int device)
+static void prompts_beside(struct engine *g, int n, int device)
 {
     struct apart *a = &g->beside.apart;
+    uint64_t start = clock_now();
     struct error e = {0};
     int rc = 0;
 
-    session_beside_begin(g, n, device);
+    session_beside_begin(g, n, PHASE_PROMPT, device);
     while (rc == 0) {
         int n_answers, tokens = count(g, answers) ? fill(g, &n_answers) : 0, over = 0;
 
-        if (!at_hand(g, tokens))
+        if (!at_hand(g, tokens, PHASE_TOKENS))
             over = apart_step(a, true, &e);
-        if (tokens) {
-            g->beside.tokens += (uint64_t)n_answers;
-            run(g, tokens, n_answers, clock_now());
-            end_cancelled(g);
-            tell(g);
-        }
+        if (tokens)
+            run_beside(g, tokens, n_answers);
         if (over)
             rc = over;
         else if (!a->device) /* nothing of that can be relied on any more */
@@ -308,6 +366,64 @@ static void beside(struct engine *g, int n, int device)
         }
     }
     end_beside(g, rc, &e);
+    g->t.at_once.ns += clock_now() - start;
+}
+
+/* Takes what the device has computed of the answers. again: begins their next tokens; else waits
+ * until none is under way. 1: some are, 0: none; negative: failed. */
+static int step_answers(struct engine *g, bool again)
+{
+    struct beside *b = &g->beside;
+    struct error e = {0};
+    int rc = 0, n, device;
+
+    if (b->n) {
+        rc = b->apart.device ? apart_step(&b->apart, !again, &e)
+                             : error_set(&e, ERR_DEVICE, "what was computed is void");
+        if (rc == 0)
+            return 1;
+        rc = end_beside(g, rc, &e);
+    }
+    if (rc < 0 || !again || !(n = fill_answers(g, &device)))
+        return rc < 0 ? rc : 0;
+    session_beside_begin(g, n, PHASE_TOKENS, device);
+    return 1;
+}
+
+/* See beside.between_layers. */
+static bool take_answers(struct engine *g)
+{
+    const struct apart *a = &g->beside.apart;
+    const struct device_slot *s = &g->slots[a->device];
+
+    return apart_computed(a) && (step_answers(g, true) < 0 || s->lost || s->strained);
+}
+
+/* A device computes n answers' next tokens and those after them; meanwhile, passes of prompts.
+ * Nothing else happens to sessions and devices until both are done. */
+static void tokens_beside(struct engine *g, int n, int device)
+{
+    uint64_t start = clock_now();
+    int prompts = fill_prompts(g, 0, room_beside(g, n, g->forward.max_rows));
+    bool more;
+
+    if (!at_hand(g, prompts, PHASE_PROMPT)) { /* they will be behind this pass */
+        run(g, prompts, 0, start);
+        return;
+    }
+    g->beside.token_ns = g->scheduler.decode_ns;
+    g->beside.between_layers = take_answers;
+    session_beside_begin(g, n, PHASE_TOKENS, device);
+    do {
+        run_beside(g, prompts, 0);
+        more = clock_now() - start < BESIDE_NS;
+        prompts = more && step_answers(g, true) > 0
+                      ? fill_prompts(g, 0, room_beside(g, n, g->forward.max_rows))
+                      : 0;
+    } while (prompts && at_hand(g, prompts, PHASE_PROMPT));
+    (void)step_answers(g, false);
+    g->beside.between_layers = NULL;
+    g->t.at_once.ns += clock_now() - start;
 }
 
 bool engine_step(struct engine *g)
@@ -320,7 +436,10 @@ bool engine_step(struct engine *g)
     reading = disk_sessions_take(g);
     prefix_sharing_take(g);
     if ((n = fill_beside(g, &device)) > 0) {
-        beside(g, n, device);
+        prompts_beside(g, n, device);
+        n_answers = 1;
+    } else if ((n = fill_answers(g, &device)) > 0) {
+        tokens_beside(g, n, device);
         n_answers = 1;
     } else if ((n = fill(g, &n_answers)) > 0) {
         run(g, n, n_answers, start);

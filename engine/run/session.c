@@ -330,7 +330,7 @@ int session_hooks_layer(void *ctx, int layer)
     uint64_t now;
 
     apart_poll(&g->beside.apart);
-    if (pass_ends_early(g))
+    if ((g->beside.between_layers && g->beside.between_layers(g)) || pass_ends_early(g))
         return 1;
     now = clock_now();
     if (now - g->last_tick_ns < TICK_NS)
@@ -532,7 +532,8 @@ static int score_rows(struct session *s, int row, int rows, struct error *e)
 /* The rows of prompts that end in this pass go to where their tokens are computed. */
 static void hand_over(struct engine *g, int n, enum plan_phase phase)
 {
-    bool apart = phase == PHASE_PROMPT && place_apart(g), any = false;
+    /* a device at work is not asked for copies: its next pass fetches them */
+    bool apart = phase == PHASE_PROMPT && place_apart(g) && !g->beside.n, any = false;
 
     for (int i = 0; i < n && apart; i++) {
         const struct pass_part *p = &g->pass.parts[i];
@@ -675,18 +676,20 @@ int session_beside_room(struct engine *g, struct error *e)
     return rc;
 }
 
-void session_beside_begin(struct engine *g, int n, int device)
+void session_beside_begin(struct engine *g, int n, enum plan_phase phase, int device)
 {
     struct beside *b = &g->beside;
-    const struct plan *plan = place_of_phase(g, PHASE_PROMPT);
+    const struct plan *plan = place_of_phase(g, phase);
     bool any;
 
+    assert(!b->n);
     session_beside_swap(g);
     pass_spans(g, n);
-    hand_over(g, n, PHASE_PROMPT);
+    hand_over(g, n, phase);
     any = g->forward.next != NULL;
     session_beside_swap(g);
     b->n = n;
+    b->phase = phase;
     b->start = clock_now();
     apart_begin(&b->apart, device, plan, any ? g->in_force : NULL, b->pass.spans, b->pass.ids, n);
     for (int i = 0; i < n; i++)
@@ -705,7 +708,7 @@ int session_beside_end(struct engine *g, int rc, bool *again, struct error *e)
     for (int i = 0; i < b->n; i++)
         g->pass.parts[i].session->run.beside = false;
     session_beside_swap(g);
-    g->computed_rows[PHASE_PROMPT] += (uint64_t)rows;
+    g->computed_rows[b->phase] += (uint64_t)rows;
     if (handed) {
         g->forward.handover_bytes = moved;
         g->forward.handover_ns = ns;

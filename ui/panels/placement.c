@@ -13,6 +13,8 @@
         "CPU only: what no other device here computes, blocks with adapters among it; it stays "   \
         "under every plan",                                                                        \
         "moving: blocks still on their way to their device; the answer goes on meanwhile",         \
+        "at once: tokens of prompts and of answers that two sides computed at the same time, how " \
+        "long that took, and how long both sides worked, added up",                                \
         "streamed: experts copied for a token; guessed: of those begun early, how many were then " \
         "asked "                                                                                   \
         "for"
@@ -53,6 +55,12 @@ static bool streaming(const struct ui_model *m, struct device_stats *sum)
     return sum->stream_bytes > 0;
 }
 
+/* Prompts and tokens were computed at the same time. */
+static bool at_once(const struct ui_model *m)
+{
+    return m->live.prompt_plan[0] && m->live.at_once.pieces;
+}
+
 static int placement_least(const struct ui_model *m)
 {
     return ui_server_hides(&m->server) ? 1 : 2;
@@ -67,7 +75,8 @@ static int placement_want(const struct ui_model *m, int width)
     if (ui_server_hides(&m->server))
         return 1;
     return (n > 8 ? 8 : n) + 1 + (m->live.moves_pending > 0) + (m->wanted_plan[0] != 0) +
-           (m->live.prompt_plan[0] != 0) + (m->live.cpu_only[0] != 0) + streaming(m, &sum);
+           (m->live.prompt_plan[0] != 0) + at_once(m) + (m->live.cpu_only[0] != 0) +
+           streaming(m, &sum);
 }
 
 static int placement_most(const struct ui_model *m, int width)
@@ -77,7 +86,7 @@ static int placement_most(const struct ui_model *m, int width)
 
     if (ui_server_hides(&m->server))
         return 1;
-    return ui_plan_rows(m, rows, UI_PLANS) + 4 + (m->live.prompt_plan[0] != 0) +
+    return ui_plan_rows(m, rows, UI_PLANS) + 4 + (m->live.prompt_plan[0] != 0) + at_once(m) +
            (m->live.cpu_only[0] != 0) + streaming(m, &sum);
 }
 
@@ -244,6 +253,24 @@ static void phases_draw(struct canvas *c, struct rect r, const struct ui_model *
     }
 }
 
+/* "at once 764 and 310 tokens in 1.8 s, by turns 2.7": of prompts, of answers. */
+static void at_once_draw(struct canvas *c, struct rect r, const struct ui_model *m, int y)
+{
+    const struct at_once_figures *f = &m->live.at_once;
+    struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM);
+    char text[160], a[24], b[24];
+    int x = r.x;
+
+    snprintf(text, sizeof text, "%s and %s tokens", draw_count(a, f->rows),
+             draw_count(b, f->tokens));
+    x += canvas_text_fit(c, x, y, r.w, dim, "at once ");
+    x += canvas_text_fit(c, x, y, r.x + r.w - x, theme_style(&m->theme, ROLE_STYLE_TEXT), text);
+    snprintf(text, sizeof text, " in %.1f s, by turns %.1f", (double)f->ns * 1e-9,
+             (double)f->turns_ns * 1e-9);
+    if (x + (int)strlen(text) <= r.x + r.w)
+        canvas_text_fit(c, x, y, r.x + r.w - x, dim, text);
+}
+
 static void placement_draw(struct canvas *c, struct rect r, struct ui_model *m,
                            const struct panel_view *v)
 {
@@ -281,6 +308,8 @@ static void placement_draw(struct canvas *c, struct rect r, struct ui_model *m,
     }
     if (m->live.prompt_plan[0] && y < r.y + r.h)
         phases_draw(c, r, m, y++);
+    if (at_once(m) && r.y + r.h - y > 2)
+        at_once_draw(c, r, m, y++);
     if (streaming(m, &sum) && y < r.y + r.h) {
         snprintf(text, sizeof text, "streamed %s", draw_size(a, (double)sum.streamed_bytes, true));
         if (sum.prefetched)

@@ -431,44 +431,72 @@ static int test_head(struct suite *s, int rows)
     return 0;
 }
 
-/* All layers from position 0 on, then one more row: tests the caches left by the first pass. */
-static int test_layers(struct suite *s)
+/* The stream behind the last layer; wanted: of these rows alone. */
+static void compare_rows(struct suite *s, enum dtype type, int rows, const bool *wanted)
+{
+    size_t n = row_count(s, 1);
+
+    for (int r = 0; r < rows; r++)
+        if (!wanted || wanted[r])
+            compare(s, CONFORMANCE_LAYERS, type,
+                    wanted ? "residual stream of wanted rows" : "residual stream",
+                    s->got + (size_t)r * n, s->want + (size_t)r * n, n);
+}
+
+/* All layers for rows from pos on. 0: they failed; ERR_MEMORY. */
+static int run_layers(struct suite *s, int pos, int rows, const bool *wanted)
 {
     enum dtype type = s->config->model->layers[s->layer].experts[0].up.type;
-    int layers = s->hp->n_layers, most = fewer(s->config->max_rows, s->config->context - 1);
+    int layers = s->hp->n_layers;
+    struct layers_job job = {.first = 0,
+                             .last = layers,
+                             .rows = rows,
+                             .pos = pos,
+                             .x = s->got,
+                             .experts = s->experts,
+                             .weights = s->weights,
+                             .wanted = wanted};
+    struct layers_job want = {.first = 0,
+                              .last = layers,
+                              .rows = rows,
+                              .pos = pos,
+                              .x = s->want,
+                              .experts = s->want_experts,
+                              .weights = s->want_weights};
+    size_t n = row_count(s, rows), chosen = (size_t)(layers * rows * s->hp->n_experts_used);
+    struct error e = {0};
 
-    for (int pos = 0, rows = most; pos <= most; pos += most, rows = 1) {
-        struct layers_job job = {.first = 0,
-                                 .last = layers,
-                                 .rows = rows,
-                                 .pos = pos,
-                                 .x = s->got,
-                                 .experts = s->experts,
-                                 .weights = s->weights};
-        struct layers_job want = {.first = 0,
-                                  .last = layers,
-                                  .rows = rows,
-                                  .pos = pos,
-                                  .x = s->want,
-                                  .experts = s->want_experts,
-                                  .weights = s->want_weights};
-        size_t n = row_count(s, rows), chosen = (size_t)(layers * rows * s->hp->n_experts_used);
-        struct error e = {0};
+    fill(s, s->got, n);
+    memcpy(s->want, s->got, n * sizeof *s->got);
+    if (expected_layers(&s->expected, &want) < 0)
+        return ERR_MEMORY;
+    if (!done(s, CONFORMANCE_LAYERS, type, s->ops->layers(s->d, &job, &e), &e))
+        return 0;
+    compare_rows(s, type, rows, wanted);
+    compare(s, CONFORMANCE_LAYERS, type, "routing weights", s->weights, s->want_weights, chosen);
+    held(s, CONFORMANCE_LAYERS, type,
+         memcmp(s->experts, s->want_experts, chosen * sizeof(int)) == 0,
+         "other experts are reported");
+    return 1;
+}
 
-        fill(s, s->got, n);
-        memcpy(s->want, s->got, n * sizeof *s->got);
-        if (expected_layers(&s->expected, &want) < 0)
-            return ERR_MEMORY;
-        if (!done(s, CONFORMANCE_LAYERS, type, s->ops->layers(s->d, &job, &e), &e))
-            return 0;
-        compare(s, CONFORMANCE_LAYERS, type, "residual stream", s->got, s->want, n);
-        compare(s, CONFORMANCE_LAYERS, type, "routing weights", s->weights, s->want_weights,
-                chosen);
-        held(s, CONFORMANCE_LAYERS, type,
-             memcmp(s->experts, s->want_experts, chosen * sizeof(int)) == 0,
-             "other experts are reported");
+/* All layers from position 0 on, then one more row: tests the caches left by the first pass. Then
+ * again from 0 on, of which some rows are wanted, the last one, and none. */
+static int test_layers(struct suite *s)
+{
+    int most = fewer(s->config->max_rows, s->config->context - 1), rc;
+    bool *wanted = mem_alloc((size_t)most, sizeof *wanted);
+
+    rc = wanted ? run_layers(s, 0, most, NULL) : ERR_MEMORY;
+    if (rc > 0)
+        rc = run_layers(s, most, 1, NULL);
+    for (int i = 0; i < 3 && rc > 0; i++) {
+        for (int r = 0; r < most; r++)
+            wanted[r] = i == 0 ? r % 3 == 1 : i == 1 && r == most - 1;
+        rc = run_layers(s, 0, most, wanted);
     }
-    return 0;
+    mem_free(wanted);
+    return rc < 0 ? rc : 0;
 }
 
 /* No expert is resident: all are streamed, with and without prefetch. */

@@ -122,6 +122,11 @@ static bool complete(const struct apart *a)
     return a->layer == a->f.model->hp.n_layers;
 }
 
+bool apart_computed(const struct apart *a)
+{
+    return a->device && a->rc == 0 && !a->flies && complete(a);
+}
+
 static bool done(const struct apart *a)
 {
     const struct device_slot *s = &a->f.slots[a->device];

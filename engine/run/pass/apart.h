@@ -1,6 +1,6 @@
 /* A pass that one device computes alone, all of its layers, while the engine's thread computes
- * other passes on other devices: prompts beside tokens, where their plans have no device in common.
- * The thread looks after it between layers of its own pass (apart_poll), and between passes
+ * other passes on other devices: prompts beside tokens or tokens beside prompts, where their plans
+ * have no device in common. The thread looks after it between layers of its own pass (apart_poll), and between passes
  * (apart_step), where failures are handled, since they may change the plan of the other pass. Rows
  * that other devices need are handed over in between (forward.next). Thread: the engine's. Owner:
  * the engine. */
@@ -35,6 +35,8 @@ void apart_begin(struct apart *a, int device, const struct plan *plan, const str
 /* Gives the device its next job if it is done with the one before. Neither waits nor fails: may be
  * called between the layers of another pass. */
 void apart_poll(struct apart *a);
+/* All of it is computed: apart_step will say so, and nothing else. */
+bool apart_computed(const struct apart *a);
 /* The same between passes; wait: until all is computed. 1: it is, the residual stream is in a->f.x;
  * 0: not yet; negative: failed as forward_rows does, resumes included. Not 0: it is over. */
 int apart_step(struct apart *a, bool wait, struct error *e);

@@ -1131,7 +1131,7 @@ static int run_fused(struct forward *f, int first, int last, bool audit, struct 
     struct layers_job j = blocks_layers_job(f, first, last);
     uint64_t start;
 
-    j.wanted = d || !f->partly ? NULL : f->wanted; /* audits compare all of a device's */
+    j.wanted = audit || !f->partly ? NULL : f->wanted; /* audits compare all rows */
 
     /* the device for the next attention was lost */
     if (f->deferred.n) {

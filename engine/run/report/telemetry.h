@@ -74,6 +74,12 @@ struct pass_figures {
     uint64_t answering, answers[PASS_BUCKETS];
     uint64_t answered; /* sum of answering sessions over all passes */
 };
+/* Prompts and tokens of several sessions that two sides computed at the same time: pieces of
+ * prompts, their rows, and tokens computed meanwhile; the time of all that, and the time of both
+ * sides together, which they would have taken by turns if neither was slowed by the other. */
+struct at_once_figures {
+    uint64_t pieces, rows, tokens, ns, turns_ns;
+};
 /* The prompt cache on disk (engine/run/state/prompt_cache.h): contents of its folder, of all
  * models, and pieces of up to 256 tokens since the start. */
 struct disk_figures {
@@ -111,6 +117,7 @@ struct telemetry {
     struct telemetry_span spans[TELEMETRY_SPANS];
     struct speculation_figures speculation;
     struct pass_figures passes;
+    struct at_once_figures at_once;
     struct disk_figures stored;
     /* adapters: how many, and the strengths of the chat's session */
     int n_adapters;

@@ -75,13 +75,15 @@ INLINE bool is_whole(enum dtype type)
 }
 
 /* Both halves' sums. */
-INLINE void half_sums(enum dtype type, const uint8_t *data, int j, const struct act_block *a,
-                      vi sum[2])
+INLINE void half_sums(enum dtype type, const uint8_t *data, struct superblock_scales *sb, int j,
+                      const struct act_block *a, vi sum[2])
 {
     vi w[8];
 
     if (type == DTYPE_IQ1_S || type == DTYPE_IQ1_M) {
-        iq1_sums(type, data, j, a, sum);
+        if (j == 0)
+            iq1_join(type, data, sb->points);
+        iq1_sums(type, data, j, (const uint16_t(*)[2 * VL]) sb->points, a, sum);
     } else if (is_points(type)) {
         iq2_sums(type, data, j, a, sum);
     } else {
@@ -92,14 +94,15 @@ INLINE void half_sums(enum dtype type, const uint8_t *data, int j, const struct 
 }
 
 /* The sum of a block with equal halves. */
-INLINE vi block_sum(enum dtype type, const uint8_t *data, int j, const struct act_block *a)
+INLINE vi block_sum(enum dtype type, const uint8_t *data, struct superblock_scales *sb, int j,
+                    const struct act_block *a)
 {
     vi w[8];
 
     if (is_plain_nibbles(type))
         return nibble_sum(data, a, format_sum_start(type, a));
     if (is_points(type)) {
-        half_sums(type, data, j, a, w);
+        half_sums(type, data, sb, j, a, w);
         return vi_add(w[0], w[1]);
     }
     unpack(type, data, VL, 0, j, w);
@@ -122,8 +125,8 @@ INLINE vf gemv_block(enum dtype type, const uint8_t *superblock, struct superblo
     if (is_together(type))
         return add_block(type, &b, vi_to_vf(sb->sum[j]), a, acc);
     if (!format_of[type].halves)
-        return add_block(type, &b, vi_to_vf(block_sum(type, data, j, a)), a, acc);
-    half_sums(type, data, j, a, half);
+        return add_block(type, &b, vi_to_vf(block_sum(type, data, sb, j, a)), a, acc);
+    half_sums(type, data, sb, j, a, half);
     if (format_of[type].halves == 2)
         return add_own_half(&b, 1, half[1], a, add_own_half(&b, 0, half[0], a, acc));
     sum = add_half(&b, 1, half[1], add_half(&b, 0, half[0], vf_set1(0.0f)));

@@ -259,17 +259,43 @@ INLINE void iq2_sums(enum dtype type, const uint8_t *words, int j, const struct 
     }
 }
 
-/* IQ1: the same; an eighth is added to a point or subtracted. */
-INLINE void iq1_sums(enum dtype type, const uint8_t *words, int j, const struct act_block *a,
-                     vi sum[2])
+/* IQ1: numbers of a superblock's points, four of rows 0, 1, 4, 5 and so on, then of the others.
+ * They are made long before they are read one by one: loads just behind a vector's store wait. */
+INLINE void iq1_join(enum dtype type, const uint8_t *words, uint16_t (*joined)[2 * VL])
+{
+    const int step = type == DTYPE_IQ1_S ? 3 : 4;
+
+    for (int j = 0; j < 8; j++) {
+        vi low = superblock_word(words, VL, 0, j), high = superblock_half(words, VL, 0, 16 + j),
+           above = vi_set1(0);
+
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++)
+            above = vi_or(above, vi_and(vi_word_up(high, (8 - step) * k), vi_set1(7 << 8 * k)));
+        _mm512_store_si512(joined[2 * j], _mm512_unpacklo_epi8(low, above));
+        _mm512_store_si512(joined[2 * j + 1], _mm512_unpackhi_epi8(low, above));
+    }
+    __asm__("" ::: "memory");
+}
+
+/* Point l of eight rows. */
+INLINE vi iq1_points(const uint16_t (*joined)[2 * VL], const int l, const int rows)
+{
+    uint32_t index[8];
+
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; r++)
+        index[r] = joined[r / 2 % 2][(8 * rows + r) / 4 * 8 + r % 2 * 4 + l];
+    return eight_points(grid_iq1_s, index);
+}
+
+/* The sums of both halves of block j; an eighth is added to a point or subtracted. */
+INLINE void iq1_sums(enum dtype type, const uint8_t *words, int j, const uint16_t (*joined)[2 * VL],
+                     const struct act_block *a, vi sum[2])
 {
     const vi one = vi_set1_byte(1), less = vi_set1_byte(-1);
     vi high = superblock_half(words, VL, 0, 16 + j);
-    _Alignas(64) uint32_t index[4][16];
 
-#pragma GCC unroll 4
-    for (int l = 0; l < 4; l++)
-        _mm512_store_si512(index[l], iq1_index(type, words, VL, 0, j, l, high));
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
         vi s[2] = {vi_set1(0), vi_set1(0)};
@@ -284,9 +310,8 @@ INLINE void iq1_sums(enum dtype type, const uint8_t *words, int j, const struct 
             for (int rows = 0; rows < 2; rows++) {
                 vi eighth = _mm512_mask_blend_epi64((__mmask8)(below >> 8 * rows), one, less);
 
-                s[rows] =
-                    vi_dp4(s[rows],
-                           vi_add_bytes(eight_points(grid_iq1_s, index[l] + 8 * rows), eighth), q);
+                s[rows] = vi_dp4(s[rows], vi_add_bytes(iq1_points(joined + 2 * j, l, rows), eighth),
+                                 q);
             }
         }
         sum[half] = vi_add(join_lanes(s), vi_set1(format_half_start(type, a, half)));

@@ -1,5 +1,5 @@
 /* See tuning.h. */
-#include "gpu/tuning.h"
+#include "gpu/driver/tuning.h"
 
 static struct opencl_tuning tuning;
 static long fail_countdown = -1, calls;

@@ -17,7 +17,7 @@ struct opencl_tuning {
                   rows, vectors (CPUs) */
     const char *broken; /* kernel built wrong on purpose ("norm", "matmul", ...): the self-test must
                            find it */
-    const char *slower; /* kernel of one token that is taken for slower than those it replaces */
+    const char *slower; /* kernels of one token that are taken for slower than those they replace */
     bool copy; /* treat the device as one with memory of its own: weights are copied through pinned
                   staging memory */
     bool map_rows; /* rows in place are mapped and unmapped on a CPU's device, too */

@@ -1,5 +1,5 @@
 /* See time_model.h. */
-#include "gpu/time_model.h"
+#include "gpu/predict/time_model.h"
 
 #include <stddef.h>
 #include <string.h>
