@@ -69,6 +69,10 @@ llama4 llama4 Q4_K_M 4 3
 jamba jamba Q4_K_M 5 4
 step3p5 step3p5 Q4_K_M 4 24
 mimo_v2_flash mimo_v2_flash Q4_K_M 4 16
+deepseek_v32 deepseek_v32 Q4_K_M 4 16
+glm_moe_dsa glm_moe_dsa Q4_K_M 4 16
+longcat_flash longcat_flash Q4_K_M 2 24
+grovemoe grovemoe Q4_K_M 5 64
 '
 write() { python3 "$here/tools/synthetic_gguf.py" "$1" "$2" --type "$3" --layers "$4" --experts "$5" --vocab 32000 >"$tmp/log" 2>&1; }
 asked=" $* "

@@ -429,6 +429,7 @@ START_TEST(what_stays_is_said)
         return;
     opencl_tune(&tuning);
     kept_on_the_cpu("deepseek_v3", "latent attention (MLA), 3 layers");
+    kept_on_the_cpu("glm_moe_dsa", "latent attention (MLA), 3 layers");
     kept_on_the_cpu("gpt_oss", "");
     kept_on_the_cpu("qwen3_next", "a gated delta net, 3 layers");
 }
@@ -497,7 +498,8 @@ START_TEST(mixed_experts_stay)
 END_TEST
 
 /* Blocks come and go between two tokens; latent attention stays with the CPU meanwhile. */
-static const char *const moved[] = {"deepseek_v3", "gemma4", "gpt2", "cohere2_moe"};
+static const char *const moved[] = {"deepseek_v3", "gemma4",       "gpt2",
+                                    "cohere2_moe", "deepseek_v32", "glm_moe_dsa"};
 
 START_TEST(text_survives_placements)
 {

@@ -77,6 +77,13 @@ static const struct {
     {"<|tool_call>call:find{who:<|\"|>" LONG "<|\"|>}<tool_call|>", 1},
     {"<tool_call>find\n<arg_key>who</arg_key>\n<arg_value>" LONG "</arg_value>\n</tool_call>", 1},
     {"<tool_call>find<arg_key>who</arg_key><arg_value>" LONG "</arg_value></tool_call>", 1},
+    {"<longcat_tool_call>find\n<longcat_arg_key>who</longcat_arg_key>\n<longcat_arg_value>" LONG
+     "</longcat_arg_value>\n</longcat_tool_call>",
+     1},
+    {"<longcat_tool_call>find<longcat_arg_key>who</longcat_arg_key><longcat_arg_value>" LONG
+     "</longcat_arg_value></longcat_tool_call>",
+     1},
+    {"<longcat_tool_call>\n{\"name\": \"find\", \"arguments\": " WHO "}\n</longcat_tool_call>", 1},
     /* nothing marks these */
     {"{\"name\": \"find\", \"parameters\": " WHO "}", 1},
     {"<|python_tag|>{\"name\": \"find\", \"parameters\": " WHO "}", 1},

@@ -20,7 +20,8 @@ static const char *const shapes[] = {
     "cohere2_moe",    "exaone_moe",      "mellum",           "dots1",
     "hunyuan_v1_moe", "minimax_m2",      "qwen3_next",       "gemma4",
     "smallthinker",   "maple",           "llama4",           "jamba",
-    "step3p5",        "mimo_v2_flash"};
+    "step3p5",        "mimo_v2_flash",   "deepseek_v32",     "glm_moe_dsa",
+    "longcat_flash",  "grovemoe"};
 static const char *const types[] = {
     "F32",     "F16",    "BF16",   "Q4_0",   "Q4_1",   "Q5_0",   "Q5_1",    "Q8_0",   "Q2_K",
     "Q3_K",    "Q4_K",   "Q5_K",   "Q6_K",   "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ3_S",  "IQ2_XXS",

@@ -153,6 +153,11 @@ static const struct {
      "<arg_value:opensource>3</arg_value:opensource>\n</tool_call:opensource>\n"
      "<tool_call:opensource>g<tool_sep:opensource>\n</tool_call:opensource>\n",
      "[[\"f\", {\"a\": \"Paris\", \"n\": 3}], [\"g\", {}]]"},
+    /* LongCat-Flash */
+    {"f\n<longcat_arg_key>a</longcat_arg_key>\n<longcat_arg_value>Paris</longcat_arg_value>\n"
+     "<longcat_arg_key>n</longcat_arg_key>\n<longcat_arg_value>3</longcat_arg_value>\n",
+     "[[\"f\", {\"a\": \"Paris\", \"n\": 3}]]"},
+    {"\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n", "[[\"f\", {\"a\": 1}]]"},
     /* Solar Open */
     {"<|tool_call:begin|>call00001<|tool_call:name|>f<|tool_call:args|>{\"a\": 1}<|tool_call:end|>"
      "<|tool_call:begin|>x-2<|tool_call:name|>g<|tool_call:args|>{}<|tool_call:end|>",
@@ -270,6 +275,7 @@ START_TEST(values_are_what_the_schema_says)
     static const char *const ways[] = {
         "<function=f>\n<parameter=%s>\n%s\n</parameter>\n</function>",
         "f\n<arg_key>%s</arg_key>\n<arg_value>%s</arg_value>\n",
+        "f\n<longcat_arg_key>%s</longcat_arg_key>\n<longcat_arg_value>%s</longcat_arg_value>\n",
         "<invoke name=\"f\">\n<parameter name=\"%s\">%s</parameter>\n</invoke>"};
     const char *key = typed[_i].key;
 

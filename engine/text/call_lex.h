@@ -12,7 +12,7 @@
 
 #define LEX_BLANKS " \t\r\n"
 #define LEX_QUOTE "<|\"|>"      /* Gemma's */
-#define LEX_ARG_KEY "</arg_key" /* GLM's and Hy3's: a value has a tag of its own */
+#define LEX_ARG_KEY "arg_key" /* GLM's, Hy3's and LongCat's: a value has a tag of its own */
 
 bool lex_one_of(char c, const char *set);                   /* never for 0 */
 size_t lex_blanks(const char *text, size_t at, size_t end); /* behind them */

@@ -130,21 +130,27 @@ static enum match head_named(const struct call_syntax *s, const char *text, size
     return at == end ? MAYBE : text[at] == '{' ? YES : NO;
 }
 
-/* GLM's: a name up to its first argument or the end of the line. */
+/* GLM's and LongCat's: a name up to its first argument, whose key has a tag, or the end of the
+ * line.
+ */
 static enum match head_line(const struct call_syntax *s, const char *text, size_t *at, size_t end,
                             struct call_slice *name)
 {
-    size_t from = *at;
+    size_t from = *at, tag;
+    enum match m;
 
-    while (*at < end && text[*at] != '\n' && !lex_stands(text, *at, end, s->key))
+    while (*at < end && text[*at] != '\n' && text[*at] != '<')
         ++*at;
     if (*at == end)
         return MAYBE;
+    tag = *at;
+    if (text[tag] == '<' && (m = match(text, &tag, end, s->key)) != YES)
+        return m;
     *name = lex_bare_name(text, (struct call_slice){from, *at - from});
     return lex_is_name(text, *name) ? YES : NO;
 }
 
-/* GLM's may be a name alone; at the beginning any line could be one. */
+/* GLM's and LongCat's may be a name alone; at the beginning any line could be one. */
 static enum match head_xml(const struct call_syntax *s, bool first, const char *text, size_t at,
                            size_t end, struct head *out)
 {
@@ -382,7 +388,7 @@ static enum match xml_key(const struct source *s, size_t *at, struct call_slice 
     if (!lex_until(s->text, at, s->end, x->between, key))
         return MAYBE;
     *key = lex_trimmed(s->text, *key);
-    if (strncmp(x->between, LEX_ARG_KEY, strlen(LEX_ARG_KEY)) == 0) {
+    if (strstr(x->between, LEX_ARG_KEY)) {
         *at = lex_blanks(s->text, *at, s->end);
         m = match(s->text, at, s->end, "<");
         return m != YES ? m : match(s->text, at, s->end, x->value_end + 2);

@@ -53,7 +53,9 @@ enum call_style {
     X(CALL_PYTHON, "[", "(", ")", "", "=", "")                                                  \
     /* Gemma 4 */                                                                               \
     X(CALL_BRACED, "call:", "{", "}", "", ":", "")                                              \
-    /* GLM 4.5 to 4.7; the last one, for a word alone is a call here */                         \
+    /* LongCat-Flash (Thinking, Lite); Chat has JSON between the marks */                       \
+    X(CALL_XML, "", "", "", "<longcat_arg_key>", "</longcat_arg_key>", "</longcat_arg_value>")  \
+    /* GLM 4.5 to 5; the last one, for a word alone is a call here */                           \
     X(CALL_XML, "", "", "", "<arg_key>", "</arg_key>", "</arg_value>")
 /* clang-format on */
 

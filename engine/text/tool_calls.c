@@ -86,7 +86,7 @@ static bool xml_member(const struct call_syntax *s, const char *text, size_t *at
     if (!lex_pass(text, at, end, s->key) || !lex_until(text, at, end, s->between, key))
         return false;
     *key = lex_trimmed(text, *key);
-    if (strncmp(s->between, LEX_ARG_KEY, strlen(LEX_ARG_KEY)) == 0) {
+    if (strstr(s->between, LEX_ARG_KEY)) {
         *at = lex_blanks(text, *at, end);
         /* </arg_value> without its slash */
         if (!lex_pass(text, at, end, "<") || !lex_pass(text, at, end, s->value_end + 2))

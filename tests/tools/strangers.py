@@ -19,6 +19,7 @@ import torch
 import transformers
 
 import make_fresh
+import plain_reference
 
 GONE = "GONE"
 GEMMA = make_fresh.CONFIGS["gemma4_e"]["rope_parameters"]
@@ -412,7 +413,35 @@ STRANGERS |= {
 }
 
 
+# of families with an indexer
+SPARSE = dict(
+    top_1=dict(index_topk=1), most_keys=dict(index_topk=20), more_than_tokens=dict(index_topk=100), top_17=dict(index_topk=17), one_head=dict(index_n_heads=1),
+    many_heads=dict(index_n_heads=40), wide_index=dict(index_head_dim=96), odd_index=dict(index_head_dim=20), no_wider=dict(index_head_dim=16),
+    narrow_rope=dict(qk_rope_head_dim=4, kv_lora_rank=12), values=dict(v_head_dim=24, qk_nope_head_dim=20), groups=dict(n_routed_experts=6, n_group=3, topk_group=2),
+    one_expert=dict(n_routed_experts=1, num_experts_per_tok=1), top_1_expert=dict(num_experts_per_tok=1), tied=dict(tie_word_embeddings=True),
+    two_shared=dict(n_shared_experts=2), biases=dict(attention_bias=True), not_normed=dict(norm_topk_prob=False), direct=dict(q_lora_rank=None),
+    yarn=dict(rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0)), linear=dict(rope_parameters=dict(ROPE, rope_type="linear", factor=2.0)),
+    gelu=dict(hidden_act="gelu"), eps=dict(rms_norm_eps=1e-3), turned_otherwise=dict(indexer_rope_interleave=True))
+STRANGERS |= {
+    "deepseek_v32": dict(SPARSE, no_dense=dict(first_k_dense_replace=0), all_dense=dict(first_k_dense_replace=2, num_nextn_predict_layers=0)),
+    "glm_moe_dsa": dict({k: v for k, v in SPARSE.items() if k != "turned_otherwise"}, turned_otherwise=dict(indexer_rope_interleave=False),
+                        all_choose=dict(indexer_types=["full"] * 3), one_chooses=dict(indexer_types=["full", "shared", "shared"]),
+                        none_first=dict(indexer_types=["shared", "full", "full"]), pattern=dict(indexer_types=GONE, index_topk_pattern="FFS"),
+                        every_2=dict(indexer_types=GONE, index_topk_freq=2, index_skip_topk_offset=1), no_list=dict(indexer_types=GONE),
+                        all_dense=dict(mlp_layer_types=["dense"] * 3)),
+    "grovemoe": dict(  # plain_reference.py's numbers: there is no class
+        top_1=dict(num_experts_per_tok=1), all_experts=dict(num_experts_per_tok=6), two_experts=dict(num_experts=2, num_experts_per_tok=2), many_experts=dict(num_experts=16, num_experts_per_tok=5),
+        not_normed=dict(norm_topk_prob=False), tied=dict(tie_word_embeddings=True), wide_heads=dict(head_dim=24), one_kv=dict(num_key_value_heads=1),
+        all_kv=dict(num_key_value_heads=4), step=dict(decoder_sparse_step=2), only=dict(mlp_only_layers=[0]), layers_4=dict(num_hidden_layers=4),
+        wide_experts=dict(moe_intermediate_size=24), eps=dict(rms_norm_eps=1e-3), theta=dict(rope_theta=1e6), window=dict(use_sliding_window=True, sliding_window=6),
+        gelu=dict(hidden_act="gelu")),
+}
+
+
 def make(family, name, changes, to):
+    if family in plain_reference.CONFIGS:
+        plain_reference.make(family, to, 24, 1, changes)
+        return
     base = make_fresh.CONFIGS.get(family) or BASES[family]
     # transformers' configurations write into what they are given
     make_fresh.CONFIGS["stranger"] = copy.deepcopy({k: v for k, v in dict(base, **changes).items() if v != GONE})

@@ -72,6 +72,14 @@ FAMILIES = {
                     dense=11264, shared=1280, own_shared=True, sigmoid=True, scale=3.0, norms_of="head", gate="heads", window=(512, 4), full_first=True),
     "mimo_v2_flash": dict(arch="mimo2", of="MiMo V2 Flash", layers=48, hidden=4096, heads=64, kv=4, kv_swa=8, dim=192, values=128, experts=256, used=8, width=2048,
                           vocab=152576, lead=1, dense=16384, sigmoid=True, rotary=64, window=(128, 6), full_first=True, sinks_swa=True),
+    "deepseek_v32": dict(arch="deepseek32", of="DeepSeek V3.2", layers=61, hidden=7168, heads=128, experts=256, used=8, width=2048, vocab=129280, lead=3, dense=18432,
+                         shared=2048, sigmoid=True, scale=2.5, groups=(8, 4), latent=(1536, 512, 128, 64, 128), indexer=(64, 128, 2048)),
+    "glm_moe_dsa": dict(arch="glm-dsa", of="GLM 5", layers=78, hidden=6144, heads=64, experts=256, used=8, width=2048, vocab=154880, lead=3, dense=12288, shared=2048,
+                        sigmoid=True, scale=2.5, latent=(2048, 512, 192, 64, 256), indexer=(32, 128, 2048), every_chooses=4),
+    "longcat_flash": dict(arch="longcat-flash", of="LongCat Flash", layers=56, hidden=6144, heads=64, experts=512, used=12, width=2048, vocab=131072, dense=12288,
+                          identities=256, scale=6.0, renormalised=False, latent=(1536, 512, 128, 64, 128)),
+    "grovemoe": dict(arch="grovemoe", of="GroveMoE 33B-A3B", layers=48, hidden=2048, heads=32, kv=4, experts=128, used=8, width=768, vocab=151936, norms_of="head",
+                     adjugates=(2, 128, 0.05)),
     "gemma4": dict(arch="gemma4", of="Gemma 4 26B-A4B", layers=30, hidden=2816, heads=16, experts=128, used=8, width=704, vocab=262144, dense=2112, gemma=True,
                    window=(1024, 6)),
 }
@@ -86,7 +94,7 @@ def shrunk(t):
     count = t.get("count", 1)
     for word, small in (("shared", 256 * count), ("heads_swa", 8), ("rotary", 32), ("latent", (64 if t.get("latent", (0,))[0] else 0, 64, 32, 32, 32)),
                         ("mamba1", (512, 16, 32)), ("values", 32), ("kv_swa", 4), ("delta", 32), ("mamba", (512, 32, 8, t.get("mamba", (0,) * 4)[3] and min(2, t["mamba"][3]))), ("net", (2, 4, 32)),
-                        ("groups", (4, 2)), ("attends", (1, 3))):
+                        ("groups", (4, 2)), ("attends", (1, 3)), ("indexer", (4, 64, 3)), ("identities", 3), ("adjugates", (2, 64, 0.05))):
         if word in t:
             t[word] = small
     return t
@@ -108,6 +116,11 @@ def counts(s, t):
         s.set(interleave_moe_layer_step=1)
     if "clamp" in t:
         s.set(swiglu_clamp_exp=[t["clamp"]] * s.layers)
+    if "identities" in t:
+        s.set(expert_zero_count=t["identities"])
+    if "adjugates" in t:
+        group, width, scale = t["adjugates"]
+        s.set(experts_per_group=group, expert_group_scale=scale, expert_chunk_feed_forward_length=width)
     if "groups" in t:
         s.set(expert_group_count=t["groups"][0], expert_group_used_count=t["groups"][1])
 
@@ -141,6 +154,11 @@ def heads_of(s, t):
               attention__value_length_mla=v, rope__dimension_count=rope, rope__freq_base=10000.0)
         if q:
             s.set(attention__q_lora_rank=q)
+        if "indexer" in t:
+            index_heads, index_dim, top = t["indexer"]
+            s.set(attention__indexer__head_count=index_heads, attention__indexer__key_length=index_dim, attention__indexer__top_k=top)
+        if "every_chooses" in t:
+            s.set(attention__indexer__types=[chooses(t, l) for l in range(n)])
     else:
         s.set(attention__key_length=dim, attention__value_length=t.get("values", dim), rope__dimension_count=t.get("rotary", dim), rope__freq_base=10000.0)
     attends = [True] * n
@@ -177,6 +195,12 @@ def heads_of(s, t):
     return out, full
 
 
+def chooses(t, l):
+    """Whether a layer chooses keys itself: the first ones do, then every so often."""
+    every = t.get("every_chooses", 1)
+    return l < 2 or (l - 2) % every == 0
+
+
 def latent_attention(s, l, t, heads):
     q, rank, nope, rope, v = t["latent"]
     p = f"blk.{l}."
@@ -193,6 +217,12 @@ def latent_attention(s, l, t, heads):
     s.weight(p + "attn_output", s.hidden, heads * v, layer=l)
     if t.get("plain_gates"):
         s.weight(p + "attn_gate", heads, s.hidden, layer=l)
+    if "indexer" in t and chooses(t, l):
+        index_heads, dim, _ = t["indexer"]
+        s.weight(p + "indexer.attn_q_b", index_heads * dim, q, layer=l)
+        s.weight(p + "indexer.attn_k", dim, s.hidden, layer=l)
+        s.weight(p + "indexer.proj", index_heads, s.hidden, layer=l)
+        s.norm(p + "indexer.k_norm", dim, True)
 
 
 def delta_attention(s, l, t, heads):
@@ -282,9 +312,11 @@ def attention(s, l, t, heads, kv, dim, full):
 
 def experts(s, l, t):
     p, width, n = f"blk.{l}.", t["width"], t["experts"]
-    s.weight(p + "ffn_gate_inp", n, s.hidden, fmt="F32")
+    s.weight(p + "ffn_gate_inp", n + t.get("identities", 0), s.hidden, fmt="F32")
     if (t.get("sigmoid") and not t.get("parallel") and not t.get("unbiased")) or t.get("correction"):
         s.floats(p + ("exp_probs_b" if t["arch"] == "hy_v3" else "exp_probs_b.bias"), n)
+    elif "identities" in t:
+        s.floats(p + "exp_probs_b.bias", n + t["identities"], 0.0, 1e-3)
     if t.get("gate_up") or t.get("gemma"):
         s.weight(p + "ffn_gate_up_exps", 2 * width, s.hidden, n, layer=l)
         s.weight(p + "ffn_down_exps", s.hidden, width, n, layer=l)
@@ -293,6 +325,9 @@ def experts(s, l, t):
         s.weight(p + "ffn_down_exps", s.hidden, width, n, layer=l)
     else:
         s.feed_forward(l, width, "_exps", n)
+    if "adjugates" in t:
+        group, narrow, _ = t["adjugates"]
+        s.feed_forward(l, narrow, "_chexps", n // group)
     if "shared" not in t:
         return
     if t.get("gate_up_shared") or "single" in t:
@@ -362,6 +397,10 @@ def build(Shape, name, a):
             continue
         if l < t.get("lead", 0) or (t.get("odd") and l % 2 == 0):
             s.feed_forward(l, t.get("dense", t["width"]))
+        elif "identities" in t:  # a dense part in every layer, experts in every second
+            s.feed_forward(l, t["dense"])
+            if l % 2 == 0:
+                experts(s, l, t)
         else:
             experts(s, l, t)
     return s

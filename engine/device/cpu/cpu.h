@@ -82,9 +82,10 @@ struct thread_scratch {
     struct act_block *panels; /* MLA: CPU_TOKENS_MOST x the widest input of k_b or v_b */
     float *scores;            /* KERNEL_QUERIES x NUM_CHUNK */
     float *queries;           /* KERNEL_QUERIES x key_dim */
-    /* MLA with an indexer: rows of a chunk of what was chosen; one row's scores (KERNEL_QUERIES x
-     * NUM_CHUNK suffice for a chunk of many heads: `scores`) */
+    /* MLA with an indexer: the rows that a job's row sees, as chosen, and by chunk of them whose
+     * they are (the row's number, -1: nobody's); one row's scores */
     uint8_t *selected;
+    int *selected_for;
     float *index_scores;
     float *partial; /* attention chunks of some rows: see mixers/attention.c */
     float *router;  /* scores of one row, padded to 16 */

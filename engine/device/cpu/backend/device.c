@@ -299,7 +299,10 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
         s.scores = arena_take(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
         s.queries = arena_take(c, KERNEL_QUERIES * a.key_dim, sizeof(float));
         if (a.chosen) {
-            s.selected = arena_take(c, NUM_CHUNK, a.selected);
+            size_t parts = (size_t)(d->chosen_most + NUM_CHUNK - 1) / NUM_CHUNK;
+
+            s.selected = arena_take(c, parts * NUM_CHUNK, a.selected);
+            s.selected_for = arena_take(c, parts, sizeof *s.selected_for);
             s.index_scores = arena_take(c, chunks * NUM_CHUNK, sizeof(float));
         }
         s.partial = arena_take(c, KERNEL_QUERIES * chunks * (a.value_dim + 2), sizeof(float));

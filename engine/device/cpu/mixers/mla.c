@@ -339,23 +339,38 @@ static bool are_choosy(const struct mixer_shape *m, const struct queries *a)
     return m->index_top && a->pos + a->rows > m->index_top;
 }
 
-/* Copies a chunk of what one row sees to the thread's own rows. Returns how many. Positions behind
- * the row's own are only found in a layer that is measured without the one that chooses for it. */
-static int gather_chosen(const struct cpu_device *d, struct thread_scratch *s, int chunk,
-                         const struct queries *a, const int *chosen)
+/* A chunk of what one row sees, copied to the thread's own rows: once for all heads that the thread
+ * attends. Sets *n to how many they are. Positions behind the row's own are only found in a layer
+ * that is measured without the one that chooses for it. */
+static const uint8_t *gather_chosen(const struct cpu_device *d, struct thread_scratch *s, int chunk,
+                                    const struct queries *a, const int *chosen, int *n)
 {
     size_t row = layout_of(d, a->layer)->key_block / NUM_LANES;
-    int begin = chunk * NUM_CHUNK,
-        n = min_int(mixer_shape_of(d, a->layer)->index_top - begin, NUM_CHUNK);
+    int begin = chunk * NUM_CHUNK;
+    uint8_t *to = s->selected + (size_t)begin * row;
 
-    for (int i = 0; i < n; i++) {
+    *n = min_int(mixer_shape_of(d, a->layer)->index_top - begin, NUM_CHUNK);
+    if (s->selected_for[chunk] == a->row)
+        return to;
+    s->selected_for[chunk] = a->row;
+    for (int i = 0; i < *n; i++) {
         int pos = min_int(chosen[begin + i], a->pos);
 
-        memcpy(s->selected + (size_t)i * row,
+        memcpy(to + (size_t)i * row,
                kv_keys(d, a->state, a->layer, 0, pos / NUM_CHUNK) + (size_t)(pos % NUM_CHUNK) * row,
                row);
     }
-    return n;
+    return to;
+}
+
+/* Nothing of what was gathered is of this job. */
+static void forget_chosen(const struct cpu_device *d, struct thread_scratch *s,
+                          const struct mixer_shape *m)
+{
+    int most = min_int(m->index_top, d->chosen_most);
+
+    for (int c = 0; c * NUM_CHUNK < most; c++)
+        s->selected_for[c] = -1;
 }
 
 /* A chunk of the keys that one row sees, if they were chosen: their sums are those of a context
@@ -365,10 +380,11 @@ static void attend_chosen(struct cpu_device *d, struct thread_scratch *s, int ch
 {
     const struct mixer_shape *m = mixer_shape_of(d, a->layer);
     const int *chosen = indexer_chosen(d, a->layer, a->row);
-    int n = gather_chosen(d, s, chunk, a, chosen), dims = row_dims(m),
-        filled = (n + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
+    int n, dims = row_dims(m);
+    const uint8_t *rows = gather_chosen(d, s, chunk, a, chosen, &n);
+    int filled = (n + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
 
-    d->k->latent_scores[d->kv_k](s->selected, n, dims, a->q, a->heads, s->scores);
+    d->k->latent_scores[d->kv_k](rows, n, dims, a->q, a->heads, s->scores);
     for (int i = 0; i < a->heads; i++) {
         float *p = s->scores + i * NUM_CHUNK;
 
@@ -378,8 +394,8 @@ static void attend_chosen(struct cpu_device *d, struct thread_scratch *s, int ch
             d->kept_scores[(a->head + i) * d->kept_stride + chosen[chunk * NUM_CHUNK + t]] = p[t];
         d->k->softmax(p, filled, to->max + i * to->m_stride, to->sum + i * to->m_stride);
     }
-    d->k->latent_values[d->kv_k](s->selected, dims, m->kv_rank, s->scores, a->heads, n, false,
-                                 to->o, to->o_stride);
+    d->k->latent_values[d->kv_k](rows, dims, m->kv_rank, s->scores, a->heads, n, false, to->o,
+                                 to->o_stride);
 }
 
 /* One chunk of the context: scores of all tokens visible to any row, weights, then values of the
@@ -529,6 +545,7 @@ static void attend_phase(struct cpu_device *d, int tid, int layer, int rows,
     struct thread_scratch *s = &d->threads[tid];
     int total = all_tasks(d, share);
 
+    forget_chosen(d, s, a);
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
         const struct span_place *span = d->spans;
