@@ -446,6 +446,7 @@ bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, en
         return false; /* a matrix is before it */
     if (kind == BLOCK_ATTENTION &&
         (!kernel_set_attends(&shape->mixer) || d->base.config.model->hp.laurel ||
+         shape->weighted ||
          hparams_hyper(&d->base.config.model->hp))) /* matrices of the host's are in its block */
         return false;
     if (kind == BLOCK_EXPERT && (!ffn_known(&shape->ffn, type) || !shape_one_limit(&shape->ffn)))
@@ -463,7 +464,8 @@ bool kernel_set_fuses(const struct device *d, int layer)
     const struct router_shape *r = &s->router;
 
     return !norms_sum(&shape->norms) && !shape->inputs && !hp->streams && !r->on_input &&
-           !s->grouped && shape->shortcut == SHORTCUT_NONE && !r->identities &&
+           !s->grouped && shape->shortcut == SHORTCUT_NONE && !r->identities && !r->row &&
+           !shape->weighted &&
            (s->kind == FFN_DENSE
                 ? s->shared == 1
                 : (s->kind == FFN_ROUTED || s->kind == FFN_DENSE_AND_ROUTED) && r->groups <= 16);

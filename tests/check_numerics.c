@@ -79,6 +79,13 @@ START_TEST(test_activations)
                           2e-6 * fabs(swiglu) + 1e-9,
                       "clamped swiglu(%g)", x);
     }
+    for (double x = -12.0; x < 12.0; x += 0.001) {
+        double v = (double)(float)x, gelu = 0.5 * v * (1.0 + erf(v / sqrt(2.0)));
+
+        ck_assert_msg(fabs((double)num_gelu_erf((float)x) - gelu) <= 3e-7 * fabs(v) + 1e-12,
+                      "gelu by erf(%g): %g", x, (double)num_gelu_erf((float)x));
+    }
+    ck_assert(num_gelu_erf(0.0f) == 0.0f && num_gelu_erf(1e30f) == 1e30f);
     ck_assert(num_gelu(0.0f) == 0.0f && num_gelu(1e30f) == 1e30f && isfinite(num_gelu(-1e30f)));
     ck_assert(num_activate(ACTIVATION_RELU2, 5.0f, -2.0f, 0.0f) == 0.0f &&
               num_activate(ACTIVATION_RELU2, 5.0f, 3.0f, 0.0f) == 9.0f &&

@@ -415,7 +415,9 @@ static double pair_flops(const struct mixer_shape *m)
 {
     if (m->kind == MIXER_MLA) /* absorbed: scores over the latent row and the rotary part */
         return 2.0 * m->heads * (2.0 * m->kv_rank + m->rope_dims);
-    return m->kind == MIXER_ATTENTION ? 2.0 * m->heads * (m->key_dim + shape_value_dim(m)) : 0.0;
+    return m->kind == MIXER_ATTENTION || m->kind == MIXER_CONVOLVED
+               ? 2.0 * m->heads * (m->key_dim + shape_value_dim(m))
+               : 0.0;
 }
 
 double analysis_attention_flops(const struct hparams *hp, int seen)

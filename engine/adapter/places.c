@@ -22,6 +22,7 @@ static const struct role {
     {TENSOR_Q, WHERE_MIXER, {MATRIX_Q, MATRIX_PARTS}},
     {TENSOR_K, WHERE_MIXER, {MATRIX_K, MATRIX_PARTS}},
     {TENSOR_V, WHERE_MIXER, {MATRIX_V, MATRIX_PARTS}},
+    {TENSOR_V_BEFORE, WHERE_MIXER, {MATRIX_V_BEFORE, MATRIX_PARTS}},
     {TENSOR_O, WHERE_MIXER, {MATRIX_O, MATRIX_PARTS}},
     {TENSOR_QKV, WHERE_MIXER, {MATRIX_Q, MATRIX_K, MATRIX_V}},
     {TENSOR_Q_A, WHERE_MIXER, {MATRIX_Q_A, MATRIX_PARTS}},
@@ -267,7 +268,8 @@ static int check_mixer(const struct reading *r, enum weight_format format, int l
 {
     bool same = (weight_file_format(r->model->file) == WEIGHT_GGUF) == (format == WEIGHT_GGUF);
 
-    if (same || hparams_layer(&r->model->hp, layer)->mixer.kind == MIXER_ATTENTION)
+    if (same || hparams_layer(&r->model->hp, layer)->mixer.kind == MIXER_ATTENTION ||
+        hparams_layer(&r->model->hp, layer)->mixer.kind == MIXER_CONVOLVED)
         return 0;
     return error_set(e, ERR_MODEL,
                      "%s: %s is for a mixer whose rows a %s orders otherwise; use the adapter in "

@@ -315,7 +315,8 @@ static const char *lacks(const struct export *x)
     char name[64];
 
     for (int l = 0; l < hp->n_layers; l++) {
-        recurrent |= shape_recurrent(&hparams_layer(hp, l)->mixer);
+        recurrent |= shape_recurrent(&hparams_layer(hp, l)->mixer) ||
+                     hparams_layer(hp, l)->mixer.kind == MIXER_CONVOLVED;
         experts |= hparams_layer(hp, l)->ffn.experts > 0;
     }
     family_gguf_name(x->family, TENSOR_CONV, 0, true, false, name, sizeof name);

@@ -182,6 +182,7 @@ enum tensor_role export_role_of(const struct model *m, struct block_id id, enum 
         [MATRIX_INPUT_PROJECT] = TENSOR_INPUT_PROJECT,
         [MATRIX_LAUREL_IN] = TENSOR_LAUREL_IN,
         [MATRIX_LAUREL_OUT] = TENSOR_LAUREL_OUT,
+        [MATRIX_V_BEFORE] = TENSOR_V_BEFORE,
         [MATRIX_STREAM_IN] = TENSOR_STREAM_IN,
         [MATRIX_STREAM_OUT] = TENSOR_STREAM_OUT,
         [MATRIX_HYPER_MIXER_DOWN] = TENSOR_HYPER_MIXER_DOWN,
@@ -589,6 +590,50 @@ static int add_recurrent(struct export *x, int l)
                       mamba ? inner / s->groups : 0);
 }
 
+/* Convolutions and factors of convolved attention. The second one as in the folder: (channels,
+ * key_dim, taps). */
+static int add_convolved(struct export *x, int l)
+{
+    const struct mixer_shape *s = &hparams_layer(&x->m->hp, l)->mixer;
+    const struct layer_weights *w = &x->m->layers[l];
+    int64_t channels = shape_channels(s), dim = s->key_dim;
+    const struct export_order none = {0};
+    const float *taps = taps_of(x, &none, w->head_conv, s->head_taps, (int)(channels * dim));
+
+    return !taps || add_convolution(x, l, &none) ||
+           add_values(x, TENSOR_CONV_HEADS, l, false, taps, 3,
+                      (const int64_t[]){channels, dim, s->head_taps}) ||
+           add_vector(x, TENSOR_CONV_HEADS, l, true, w->head_conv_bias, channels, 0) ||
+           add_vector(x, TENSOR_KEY_SCALE, l, false, w->key_scale, s->kv_heads, 0);
+}
+
+/* What a router makes its row of, and scores from it. */
+static int add_router_row(struct export *x, int l)
+{
+    const struct router_weights *w = &x->m->layers[l].router_row;
+    int64_t n = hparams_layer(&x->m->hp, l)->ffn.router.row;
+
+    return add_vector(x, TENSOR_ROUTER_IN, l, false, w->in, n, x->m->hp.hidden) ||
+           add_vector(x, TENSOR_ROUTER_IN, l, true, w->in_bias, n, 0) ||
+           add_vector(x, TENSOR_ROUTER_CARRY, l, false, w->carry, n, 0) ||
+           add_vector(x, TENSOR_ROUTER_ROW_NORM, l, false, w->norm, n, 0) ||
+           add_vector(x, TENSOR_ROUTER_FIRST, l, false, w->first, n, n) ||
+           add_vector(x, TENSOR_ROUTER_FIRST, l, true, w->first_bias, n, 0) ||
+           add_vector(x, TENSOR_ROUTER_SECOND, l, false, w->second, n, n) ||
+           add_vector(x, TENSOR_ROUTER_SECOND, l, true, w->second_bias, n, 0);
+}
+
+/* first: the first of four roles in the order of bind.c. */
+static int add_residual(struct export *x, const struct residual_weights *w, int first, int l)
+{
+    const float *const all[] = {w->scale, w->shift, w->stream_scale, w->stream_shift};
+    int bad = 0;
+
+    for (int i = 0; i < 4 && !bad; i++)
+        bad = add_vector(x, (enum tensor_role)(first + i), l, false, all[i], x->m->hp.hidden, 0);
+    return bad;
+}
+
 /* A vector as in the folder: undoes the model's scaling. */
 static const float *stored_vector(struct export *x, enum tensor_role role, int l, int n)
 {
@@ -696,7 +741,8 @@ static int add_vectors(struct export *x, int l)
     const struct model *m = x->m;
     const struct layer_weights *w = &m->layers[l];
     const struct layer_shape *s = hparams_layer(&m->hp, l);
-    int experts = s->ffn.experts, choices = shape_choices(&s->ffn), hidden = m->hp.hidden;
+    int experts = s->ffn.experts, choices = shape_choices(&s->ffn), hidden = m->hp.hidden,
+        cols = s->ffn.router.row ? s->ffn.router.row : hidden;
     bool latent = s->mixer.kind == MIXER_MLA, unsaid = norms_unsaid(x, l);
 
     return add_norm(x, TENSOR_ATTENTION_NORM, l, &w->attention_norm) ||
@@ -708,6 +754,9 @@ static int add_vectors(struct export *x, int l)
            add_vector(x, TENSOR_LAYER_SCALE, l, false, w->scale, 1, 0) ||
            add_vector(x, TENSOR_EXPERT_SCALE, l, false, w->expert_scale, experts, 0) ||
            (shape_recurrent(&s->mixer) && add_recurrent(x, l)) ||
+           (s->mixer.kind == MIXER_CONVOLVED && add_convolved(x, l)) || add_router_row(x, l) ||
+           add_residual(x, &w->mixed, TENSOR_MIXED_SCALE, l) ||
+           add_residual(x, &w->combined, TENSOR_EXPERTS_SCALE, l) ||
            add_vector(x, latent ? TENSOR_Q_A_NORM : TENSOR_Q_NORM, l, false,
                       unsaid ? NULL : w->q_norm, (int64_t)model_qk_norm_values(m, l, true), 0) ||
            add_vector(x, latent ? TENSOR_KV_A_NORM : TENSOR_K_NORM, l, false,
@@ -715,7 +764,7 @@ static int add_vectors(struct export *x, int l)
            add_vector(x, TENSOR_INDEX_NORM, l, false, w->index_norm, s->mixer.index_dim, 0) ||
            add_vector(x, TENSOR_INDEX_NORM, l, true, w->index_norm_bias, s->mixer.index_dim, 0) ||
            add_vector(x, TENSOR_SINKS, l, false, w->sinks, s->mixer.heads, 0) ||
-           add_vector(x, TENSOR_ROUTER, l, false, w->router, choices, hidden) ||
+           add_vector(x, TENSOR_ROUTER, l, false, w->router, choices, cols) ||
            add_vector(x, TENSOR_ROUTER, l, true, w->score_bias, choices, 0) ||
            add_vector(x, TENSOR_ROUTER_BIAS, l, false, w->router_bias, choices, 0) ||
            add_vector(x, TENSOR_SHARED_ROUTER, l, false, w->shared_router, 1, hidden);
@@ -808,6 +857,8 @@ int export_list_parts(struct export *x, struct matrix embeddings[EXPORT_TABLES],
 
     bad = add_embeddings(x, TENSOR_EMBEDDINGS, &embeddings[0]) || add_inputs(x, &embeddings[2]) ||
           add_rope(x) || add_second_rope(x) || add_layers(x) ||
+          add_vector(x, TENSOR_EMBEDDINGS_SCALE, 0, false, m->embedding_scale, m->hp.hidden, 0) ||
+          add_vector(x, TENSOR_EMBEDDINGS_SHIFT, 0, false, m->embedding_shift, m->hp.hidden, 0) ||
           add_norm(x, TENSOR_OUTPUT_NORM, 0, &m->output_norm) ||
           (!m->hp.tied_embeddings && add_block(x, (struct block_id){BLOCK_HEAD, 0, 0}, 1)) ||
           (x->mtp && add_mtp(x, &embeddings[1]));

@@ -26,7 +26,7 @@ static const char *other_mixer(const struct mixer_shape *a, const struct mixer_s
                ? "rotation"
            : a->value_dim != b->value_dim || a->taps != b->taps || a->groups != b->groups ||
                    a->state != b->state || !near(a->decay_bound, b->decay_bound) ||
-                   a->a_rank != b->a_rank || a->z_rank != b->z_rank
+                   a->a_rank != b->a_rank || a->z_rank != b->z_rank || a->head_taps != b->head_taps
                ? "recurrence"
            : a->index_heads != b->index_heads || a->index_dim != b->index_dim ||
                    a->index_top != b->index_top || a->index_rope != b->index_rope
@@ -73,7 +73,7 @@ static const char *other_ffn(const struct ffn_shape *a, const struct ffn_shape *
                    r->choice_bias != s->choice_bias || groups_of(r) != groups_of(s) ||
                    (groups_of(r) && r->groups_used != s->groups_used) ||
                    !near(factor_of(r), factor_of(s)) || !near(r->floor, s->floor) ||
-                   r->identities != s->identities
+                   r->identities != s->identities || r->nothing != s->nothing || r->row != s->row
                ? "router"
                : NULL;
 }
@@ -114,6 +114,7 @@ int export_same(const struct model *read, const struct model *written, const str
                         ? "norms"
                         : NULL) ||
             (what = x->shortcut != y->shortcut ? "shortcut" : NULL) ||
+            (what = x->weighted != y->weighted ? "weights of the stream" : NULL) ||
             (what = x->inputs != y->inputs ? "inputs" : NULL))
             return error_set(e, ERR_MODEL,
                              "%s: GGUF files of the family %s cannot say the %s of layer %d", path,

@@ -18,7 +18,7 @@ bool tensor_kind_rounded(const struct tensor_view *t)
         "ffn_gate_inp.weight",
         "position_embd",
         "token_types",
-        "ssm_conv1d",
+        "conv1d",
         "shortconv.conv",
         "altup",
         "laurel",
@@ -26,6 +26,7 @@ bool tensor_kind_rounded(const struct tensor_view *t)
         "per_layer_model_proj",
         "ffn_gate_tid2eid",
         "indexer.proj",
+        "ffn_router",
     };
 
     if (t->n_dims < 2 || !ends(t->name, "weight"))
@@ -44,6 +45,7 @@ enum tensor_role tensor_kind_role(const char *name, int *layer)
     } parts[] = {
         {"attn_qkv.weight", TENSOR_QKV},       {"attn_kv_b.weight", TENSOR_KV_B},
         {"attn_v.weight", TENSOR_V},           {"attn_k.weight", TENSOR_K},
+        {"attn_v_prev.weight", TENSOR_V_BEFORE},
         {"attn_output.weight", TENSOR_O},      {"ffn_down_exps", TENSOR_DOWNS},
         {"ffn_gate_exps", TENSOR_GATES},       {"ffn_up_exps", TENSOR_UPS},
         {"ffn_gate_up_exps", TENSOR_GATE_UPS}, {"ffn_down", TENSOR_DOWN},

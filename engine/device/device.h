@@ -103,7 +103,7 @@ struct span {
 
 /* x: residual stream (rows, hidden), the spans' rows one after the other. y: attention block's
  * output WITHOUT the residual: o_proj(attn(norm(x))) + bias, normed if norms.after; but if
- * norms_sum, y is the new residual stream, norm(x + ...). KV rows pos .. pos+rows-1 of
+ * norms_sum or weighted, y is the new residual stream, norm(x + ...). KV rows pos .. pos+rows-1 of
  * a span's session are written, row i reads 0 .. pos+i (window permitting). In a layer with a ring
  * the row at p replaces the one state_room before it. A session has one span. spans NULL: all rows
  * are session 0's, from pos on, with the first rotary table. A layer with recurrent state continues
@@ -157,6 +157,9 @@ struct route_job {
     /* where the router is early (router_shape): the stream before the mixer, of which its scores
      * are; NULL: x is that */
     const float *before;
+    /* where routers have rows (router_shape.row): as in combine_job, the layer's row is left there;
+     * NULL: nowhere, and it is made without the row of the layer before */
+    float *inputs;
     /* (shape_normed_rows, rows, hidden); (rows, n_experts), only the routed ones are filled */
     float *h, *scores;
     int *experts;

@@ -130,7 +130,24 @@
  * m_(2n+in+j) with scale_2, products and sums rounded each: each row's num_exp(B_ij - max) / their
  * sum upwards, + eps; then each column over its sum (upwards) + eps, and each row and column so, by
  * turns, rounds - 1 times. x = rule 9's sum of r_i * S_i from +0; S_j = that of y, S_1 .. S_n with
- * g_j, B_1j .. B_nj. The end reads the same way. Any thread; pure. */
+ * g_j, B_1j .. B_nj. The end reads the same way.
+ *
+ * 18. Convolved attention, F32 and token after token, from the projections of queries q_h, keys k_g
+ * and two halves of values (rule 2 or 11). The first convolution of a channel of q or k: acc from
+ * its bias, acc = fma(x[t-taps+1+j], w[j], acc) over the taps, the oldest first; before the first
+ * token x is 0. The second one, of a head: rule 3 of a row of weights, its taps one after the other,
+ * with the first one's results of as many tokens, the oldest first; + bias. Before the first token
+ * those are the bias alone. Residuals: r_h = (q_h + k_g) * 0.5, g the head's key head; of a key head
+ * the sum of its heads' r_h upwards, * (1 / their number). A head: convolved + residual; then rule
+ * 12's L2 norm with eps 2^-46 and scale sqrt(width); a key times the key head's factor; then rules 6
+ * and 7. Values: the first half's rows of the token, then the second half's of the token before (at
+ * position 0 its bias, or 0), cut into heads.
+ *
+ * 19. Routers by a row: r = rule 3 of the matrix and the normed input, + bias; fma(row of the layer
+ * before, factor, that). Scores from r: rule 5; twice rule 3 with a square matrix, + bias,
+ * num_gelu_erf; rule 3 with the router's matrix. Identities that give nothing have the weight 0.
+ * Weighted streams: x = (y + shift) * scale + (x + stream's shift) * stream's scale, y being the
+ * mixer's output or rule 9's acc; embeddings: (e + shift) * scale. Any thread; pure. */
 #ifndef ENGINE_DEVICE_NUMERICS_H
 #define ENGINE_DEVICE_NUMERICS_H
 
@@ -205,6 +222,19 @@ static inline float num_gelu(float x)
     float inner = fmaf(0.044715f * (x * x), x, x);
 
     return x * num_sigmoid(1.59576912160573071f * inner);
+}
+
+/* x / 2 * (1 + erf(x / sqrt(2))), erf by Abramowitz and Stegun's 7.1.26: within 1.5e-7. */
+static inline float num_gelu_erf(float x)
+{
+    float a = fabsf(x) * 0.70710678118654752f, t = num_recip(fmaf(0.3275911f, a, 1.0f)), p;
+
+    p = fmaf(1.061405429f, t, -1.453152027f);
+    p = fmaf(p, t, 1.421413741f);
+    p = fmaf(p, t, -0.284496736f);
+    p = fmaf(p, t, 0.254829592f);
+    p = fmaf(-(p * t), num_exp(-(a * a)), 1.0f);
+    return 0.5f * x * (1.0f + (x < 0.0f ? -p : p));
 }
 
 static inline float num_relu(float x)

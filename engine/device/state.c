@@ -41,6 +41,13 @@ struct state_size state_size(const struct mixer_shape *m, enum kv_type k, enum k
         return m->keys_of ? none : rows(m, m->kv_heads, m->key_dim, shape_value_dim(m), k, v);
     case MIXER_MLA:
         return rows(m, 1, m->kv_rank + m->rope_dims, m->index_heads ? m->index_dim : 0, k, v);
+    case MIXER_CONVOLVED: {
+        struct state_size s = rows(m, m->kv_heads, m->key_dim, shape_value_dim(m), k, v);
+
+        s.fixed_bytes = floats((size_t)shape_taps_before(m) * (size_t)shape_channels(m) +
+                               (size_t)shape_half_values(m));
+        return s;
+    }
     case MIXER_SHORT_CONVOLUTION: return (struct state_size){.fixed_bytes = convolution(m, values)};
     case MIXER_DELTA_NET:
     case MIXER_KIMI_DELTA:
@@ -73,7 +80,7 @@ static int ring_room(const struct mixer_shape *m, const struct state_config *c)
 
 bool state_is_ring(const struct mixer_shape *m, const struct state_config *c)
 {
-    return m->window > 0 && !m->keys_of && ring_room(m, c) < c->context &&
+    return m->window > 0 && !m->keys_of && m->kind != MIXER_CONVOLVED && ring_room(m, c) < c->context &&
            2 * STATE_COPIES_LEAST * (m->window - 1) < c->context - ring_room(m, c);
 }
 

@@ -18,7 +18,8 @@ struct state_size {
     int heads, key_dim, value_dim;
     size_t token_bytes; /* per token */
     int ring;           /* visible tokens, including the newest; 0: all */
-    size_t fixed_bytes; /* F32: state of a recurrence and its convolution */
+    /* F32: state of a recurrence and its convolution; besides rows, of convolved attention */
+    size_t fixed_bytes;
 };
 
 /* Parameters of the state's size besides the model: types of rows, most tokens of a session and

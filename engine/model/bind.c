@@ -280,6 +280,20 @@ static int bind_vector(struct binding *b, const float **vector, enum tensor_role
     return add_vector(b, vector, t, 0, n, e);
 }
 
+/* A matrix as F32, row-major. */
+static int bind_matrix_values(struct binding *b, const float **values, enum tensor_role role,
+                              int layer, int rows, int cols, struct error *e)
+{
+    const struct tensor_view *t = want(b, role, layer, 0, e);
+    int rc;
+
+    if (!t)
+        return ERR_MODEL;
+    if ((rc = check_shape(b, t, rows, cols, 0, e)))
+        return rc;
+    return add_vector(b, values, t, 0, (int64_t)rows * cols, e);
+}
+
 void bind_one_more(struct binding *b)
 {
     if (b->model->hp.common.norms.kind == NORM_RMS_ONE &&
@@ -686,6 +700,45 @@ static int bind_experts(struct binding *b, struct layer_weights *w, int layer, s
     return rc || !s->shared ? rc : bind_shared(b, w, layer, e);
 }
 
+/* What a router makes its row of, and scores from it. */
+static int bind_router_row(struct binding *b, struct router_weights *w, int layer, struct error *e)
+{
+    int n = hparams_layer(&b->model->hp, layer)->ffn.router.row, hidden = b->model->hp.hidden, rc;
+    const struct {
+        const float **to, **bias;
+        enum tensor_role role;
+        int cols;
+    } parts[] = {{&w->in, &w->in_bias, TENSOR_ROUTER_IN, hidden},
+                 {&w->first, &w->first_bias, TENSOR_ROUTER_FIRST, n},
+                 {&w->second, &w->second_bias, TENSOR_ROUTER_SECOND, n}};
+    char name[128];
+
+    for (size_t i = 0; n && i < sizeof parts / sizeof *parts; i++) {
+        if ((rc = bind_matrix_values(b, parts[i].to, parts[i].role, layer, n, parts[i].cols, e)) ||
+            (rc = bind_bias(b, parts[i].bias, parts[i].role, layer, n, e)))
+            return rc;
+        family_tensor_name(b->family, b->model->file, parts[i].role, layer, 0, name, sizeof name);
+        if (!family_tensor(b->family, b->model->file, parts[i].role, layer, 0, true))
+            return error_set(e, ERR_MODEL, "%s: the bias of tensor %s is missing",
+                             weight_file_path(b->model->file), name);
+    }
+    if (n && layer && (rc = bind_vector(b, &w->carry, TENSOR_ROUTER_CARRY, layer, n, e)))
+        return rc;
+    return n ? bind_vector(b, &w->norm, TENSOR_ROUTER_ROW_NORM, layer, n, e) : 0;
+}
+
+/* What the parts of a weighted stream are shifted by and multiplied with. */
+static int bind_residual(struct binding *b, struct residual_weights *w, enum tensor_role first,
+                         int layer, struct error *e)
+{
+    const float **const to[] = {&w->scale, &w->shift, &w->stream_scale, &w->stream_shift};
+    int rc = 0;
+
+    for (int i = 0; i < 4 && !rc; i++)
+        rc = bind_vector(b, to[i], (enum tensor_role)(first + i), layer, b->model->hp.hidden, e);
+    return rc;
+}
+
 /* The scores of experts are computed in F32, whatever the file's type. */
 static int bind_router(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
@@ -693,11 +746,11 @@ static int bind_router(struct binding *b, struct layer_weights *w, int layer, st
     int hidden = b->model->hp.hidden, choices = shape_choices(s), rc;
     const struct tensor_view *t;
 
+    if ((rc = bind_router_row(b, &w->router_row, layer, e)))
+        return rc;
     if (s->experts) {
-        if (!(t = want(b, TENSOR_ROUTER, layer, 0, e)))
-            return ERR_MODEL;
-        if ((rc = check_shape(b, t, choices, hidden, 0, e)) ||
-            (rc = add_vector(b, &w->router, t, 0, (int64_t)choices * hidden, e)) ||
+        if ((rc = bind_matrix_values(b, &w->router, TENSOR_ROUTER, layer, choices,
+                                     s->router.row ? s->router.row : hidden, e)) ||
             (rc = add_bias(b, &w->score_bias, TENSOR_ROUTER, layer, 0, choices, choices, e)))
             return rc;
     }
@@ -727,10 +780,11 @@ static int bind_mixer(struct binding *b, struct layer_weights *w, int layer, str
 {
     const struct mixer_shape *s = &hparams_layer(&b->model->hp, layer)->mixer;
 
-    return s->kind == MIXER_NONE  ? 0
-           : s->kind == MIXER_MLA ? bind_latent(b, w, layer, e)
-           : shape_recurrent(s)   ? bind_recurrent(b, w, layer, e)
-                                  : bind_attention(b, w, layer, e);
+    return s->kind == MIXER_NONE        ? 0
+           : s->kind == MIXER_MLA       ? bind_latent(b, w, layer, e)
+           : s->kind == MIXER_CONVOLVED ? bind_convolved(b, w, layer, e)
+           : shape_recurrent(s)         ? bind_recurrent(b, w, layer, e)
+                                        : bind_attention(b, w, layer, e);
 }
 
 /* The norms of one operator; role: of the only one, if there is no other. */
@@ -770,6 +824,9 @@ static int bind_norms(struct binding *b, struct layer_weights *w, int layer, str
          (rc = bind_around(b, &w->expert_norm, &w->expert_after, of_experts, TENSOR_EXPERT_AFTER,
                            layer, e))) ||
         (s->ffn.kind == FFN_DENSE_AND_ROUTED && (rc = bind_apart(b, w, layer, e))))
+        return rc;
+    if (s->weighted && ((rc = bind_residual(b, &w->mixed, TENSOR_MIXED_SCALE, layer, e)) ||
+                        (rc = bind_residual(b, &w->combined, TENSOR_EXPERTS_SCALE, layer, e))))
         return rc;
     return s->scaled ? bind_values(b, &w->scale, TENSOR_LAYER_SCALE, layer, 1, VECTOR_PLAIN, 0, e)
                      : 0;
@@ -1018,6 +1075,10 @@ static int bind_ends(struct binding *b, struct error *e)
         (rc = bind_inputs_table(b, e)) || (rc = bind_stream_ends(b, e)))
         return rc;
     b->counted = &b->total.router_norms;
+    if (m->hp.embedding_weighted &&
+        ((rc = bind_vector(b, &m->embedding_scale, TENSOR_EMBEDDINGS_SCALE, 0, m->hp.hidden, e)) ||
+         (rc = bind_vector(b, &m->embedding_shift, TENSOR_EMBEDDINGS_SHIFT, 0, m->hp.hidden, e))))
+        return rc;
     if ((m->hp.embedding_width && (rc = bind_projections(b, e))) ||
         (norms_last(&m->hp.common.norms) &&
          (rc = bind_norm(b, &m->output_norm, TENSOR_OUTPUT_NORM, 0, e))))

@@ -92,6 +92,8 @@ int bind_hyper(struct binding *b, struct layer_weights *w, int layer, struct err
 int bind_hyper_end(struct binding *b, struct error *e);
 /* bind_recurrent.c */
 int bind_recurrent(struct binding *b, struct layer_weights *w, int layer, struct error *e);
+/* MIXER_CONVOLVED. */
+int bind_convolved(struct binding *b, struct layer_weights *w, int layer, struct error *e);
 /* Requires m->hp, m->file and m->layers (n_layers, experts too). Errors name the tensor. */
 int bind_model(struct binding *b, struct error *e);
 void bind_release(struct binding *b);

@@ -164,3 +164,23 @@ int bind_recurrent(struct binding *b, struct layer_weights *w, int layer, struct
     return bind_values(b, &w->recurrent.norm, TENSOR_MIX_NORM, layer,
                        s->kind == MIXER_MAMBA2 ? values : s->value_dim, VECTOR_PLAIN, 0, e);
 }
+
+int bind_convolved(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    const struct mixer_shape *s = &hparams_layer(&b->model->hp, layer)->mixer;
+    int hidden = b->model->hp.hidden, queries = s->heads * s->key_dim, half = shape_half_values(s),
+        channels = shape_channels(s), rc;
+
+    if ((rc = bind_plain(b, &w->q, TENSOR_Q, layer, queries, hidden, e)) ||
+        (rc = bind_plain(b, &w->k, TENSOR_K, layer, s->kv_heads * s->key_dim, hidden, e)) ||
+        (rc = bind_plain(b, &w->v, TENSOR_V, layer, half, hidden, e)) ||
+        (rc = bind_plain(b, &w->v_before, TENSOR_V_BEFORE, layer, half, hidden, e)) ||
+        (rc = bind_plain(b, &w->o, TENSOR_O, layer, hidden, queries, e)) ||
+        (rc = bind_convolution(b, &w->recurrent, layer, e)) ||
+        (rc = bind_values(b, &w->head_conv, TENSOR_CONV_HEADS, layer,
+                          (int64_t)channels * s->key_dim * s->head_taps, VECTOR_PLAIN,
+                          s->head_taps, e)) ||
+        (rc = bind_bias(b, &w->head_conv_bias, TENSOR_CONV_HEADS, layer, channels, e)))
+        return rc;
+    return bind_vector(b, &w->key_scale, TENSOR_KEY_SCALE, layer, s->kv_heads, e);
+}

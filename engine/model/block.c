@@ -54,7 +54,8 @@ int model_block_matrices(const struct model *m, struct block_id id,
         all[18] = (struct block_matrix){&l->input_out, MATRIX_INPUT_OUT};
         all[19] = (struct block_matrix){&l->laurel_in, MATRIX_LAUREL_IN};
         all[20] = (struct block_matrix){&l->laurel_out, MATRIX_LAUREL_OUT};
-        n = 21;
+        all[21] = (struct block_matrix){&l->v_before, MATRIX_V_BEFORE};
+        n = 22;
         if (id.layer == 0)
             all[n++] = (struct block_matrix){&m->input_project, MATRIX_INPUT_PROJECT};
         for (int i = 0; id.layer == 0 && i + 1 < m->hp.streams; i++)
@@ -97,6 +98,7 @@ const char *matrix_part_name(enum matrix_part part)
                                                     "input_out",
                                                     "laurel_in",
                                                     "laurel_out",
+                                                    "v_before",
                                                     "input_project",
                                                     "stream_in",
                                                     "stream_out",
@@ -182,6 +184,29 @@ static uint64_t stream_bytes(const struct model *m, const struct layer_weights *
     return sizeof(float) * (n * hidden + n * n * n + n * n + (l->stream_scale ? hidden : 0));
 }
 
+/* What a router makes its row of, and scores from it. */
+static uint64_t router_row_values(const struct model *m, int layer)
+{
+    const struct router_shape *s = &hparams_layer(&m->hp, layer)->ffn.router;
+    uint64_t n = (uint64_t)s->row;
+
+    return n * ((uint64_t)m->hp.hidden + 2 * n + 4 + (m->layers[layer].router_row.carry != NULL));
+}
+
+/* Convolutions and factors of convolved attention. */
+static uint64_t convolved_values(const struct model *m, int layer)
+{
+    const struct mixer_shape *s = &hparams_layer(&m->hp, layer)->mixer;
+    const struct layer_weights *l = &m->layers[layer];
+
+    return s->kind != MIXER_CONVOLVED
+               ? 0
+               : (uint64_t)shape_channels(s) *
+                         (uint64_t)(s->taps + (l->recurrent.conv_bias != NULL) +
+                                    s->head_taps * s->key_dim + (l->head_conv_bias != NULL)) +
+                     (uint64_t)s->kv_heads;
+}
+
 struct block_bytes model_block_parts(const struct model *m, struct block_id id)
 {
     struct block_matrix list[BLOCK_MATRICES];
@@ -197,17 +222,22 @@ struct block_bytes model_block_parts(const struct model *m, struct block_id id)
     } else if (id.kind == BLOCK_ATTENTION) {
         const struct layer_weights *l = &m->layers[id.layer];
         const struct ffn_shape *s = &hparams_layer(&m->hp, id.layer)->ffn;
-        uint64_t choices = (uint64_t)shape_choices(s);
+        uint64_t choices = (uint64_t)shape_choices(s),
+                 cols = (uint64_t)(s->router.row ? s->router.row : m->hp.hidden);
 
         b.norms = layer_norm_bytes(m, l) + (l->scale ? sizeof(float) : 0) + stream_bytes(m, l) +
                   (model_qk_norm_values(m, id.layer, true) +
                    model_qk_norm_values(m, id.layer, false) + model_recurrent_values(m, id.layer)) *
                       sizeof(float);
         b.router = ((l->router ? choices : 0) + (l->shared_router != NULL)) *
-                       (uint64_t)m->hp.hidden * sizeof(float) +
+                       cols * sizeof(float) +
+                   router_row_values(m, id.layer) * sizeof(float) +
                    ((l->router_bias ? choices : 0) + (l->score_bias ? choices : 0) +
                     (l->expert_scale ? (uint64_t)s->experts : 0)) *
                        sizeof(float);
+        b.norms += convolved_values(m, id.layer) * sizeof(float);
+        if (hparams_layer(&m->hp, id.layer)->weighted)
+            b.norms += 8 * (uint64_t)m->hp.hidden * sizeof(float);
         if (l->index_norm)
             b.norms += 2 * (uint64_t)hparams_layer(&m->hp, id.layer)->mixer.index_dim *
                        sizeof(float);

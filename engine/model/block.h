@@ -44,6 +44,7 @@ enum matrix_part {
     MATRIX_INPUT_OUT,
     MATRIX_LAUREL_IN,
     MATRIX_LAUREL_OUT,
+    MATRIX_V_BEFORE,
     MATRIX_INPUT_PROJECT, /* of all layers, in the first one's block */
     MATRIX_STREAM_IN,     /* several, likewise */
     MATRIX_STREAM_OUT,
@@ -64,7 +65,7 @@ enum matrix_part {
     MATRIX_PARTS
 };
 
-#define BLOCK_MATRICES (32 + 2 * (HPARAMS_STREAMS_MOST - 1)) /* most matrices of a block */
+#define BLOCK_MATRICES (33 + 2 * (HPARAMS_STREAMS_MOST - 1)) /* most matrices of a block */
 
 /* One matrix of a block. Adapters (LoRA) are attached to it by (block, part): matrix.lora. */
 struct block_matrix {

@@ -151,6 +151,26 @@ enum tensor_role {
     TENSOR_DT_NORM,
     TENSOR_B_NORM,
     TENSOR_C_NORM,
+    /* of convolved attention, besides CONV: see struct layer_weights */
+    TENSOR_V_BEFORE,
+    TENSOR_CONV_HEADS, /* (channels, key_dim, taps) */
+    TENSOR_KEY_SCALE,
+    /* of routers with a row, and of weighted streams: see struct layer_weights and model */
+    TENSOR_ROUTER_IN,
+    TENSOR_ROUTER_CARRY,
+    TENSOR_ROUTER_ROW_NORM,
+    TENSOR_ROUTER_FIRST,
+    TENSOR_ROUTER_SECOND,
+    TENSOR_MIXED_SCALE,
+    TENSOR_MIXED_SHIFT,
+    TENSOR_BEFORE_MIXED_SCALE,
+    TENSOR_BEFORE_MIXED_SHIFT,
+    TENSOR_EXPERTS_SCALE,
+    TENSOR_EXPERTS_SHIFT,
+    TENSOR_BEFORE_EXPERTS_SCALE,
+    TENSOR_BEFORE_EXPERTS_SHIFT,
+    TENSOR_EMBEDDINGS_SCALE,
+    TENSOR_EMBEDDINGS_SHIFT,
     /* Of an MTP block, besides its layer: norms of the embedding and of the hidden state that it
      * joins, (hidden, 2 hidden), the norm before its head; its embeddings and head if it has its
      * own. %l: its number among the file's layers */

@@ -55,6 +55,8 @@ struct hparams {
     int stream_rank, stream_rounds;
     float stream_eps;
     bool shortcuts; /* some layer leaves what a later one adds; set by hparams_count */
+    bool embedding_weighted; /* embeddings are shifted, then multiplied, by learned values (ZAYA) */
+    int router_row;          /* the largest router_shape.row; set by hparams_count */
     /* Frequencies would change with every token beyond context_max (dynamic scaling), which is not
      * computed: the context is limited to it */
     bool rope_within;
@@ -117,10 +119,19 @@ static inline int hparams_stream_values(const struct hparams *hp)
 }
 
 /* What a row of a pass has besides the stream: those inputs; then the streams; then what a layer's
- * experts leave to the next one. */
+ * experts leave to the next one; then the rows that routers leave to those of the next layers
+ * (hparams_router_row). */
 static inline int hparams_beside(const struct hparams *hp)
 {
-    return hparams_inputs(hp) + hparams_stream_values(hp) + (hp->shortcuts ? hp->hidden : 0);
+    return hparams_inputs(hp) + hparams_stream_values(hp) + (hp->shortcuts ? hp->hidden : 0) +
+           2 * hp->router_row;
+}
+
+/* Where among those a layer's router leaves its row: two take turns, so that a layer's can be
+ * computed again, or ahead of time. */
+static inline int hparams_router_row(const struct hparams *hp, int layer)
+{
+    return hparams_beside(hp) - (1 + layer % 2) * hp->router_row;
 }
 
 /* What an operator adds to the residual stream is multiplied with this first. */
@@ -133,6 +144,7 @@ static inline void hparams_count(struct hparams *hp)
 {
     hp->n_experts = hp->n_experts_used = 0;
     hp->shortcuts = false;
+    hp->router_row = 0;
     for (int l = 0; l < hp->n_layers; l++) {
         const struct layer_shape *s = hparams_layer(hp, l);
 
@@ -140,6 +152,7 @@ static inline void hparams_count(struct hparams *hp)
 
         hp->n_experts = listed > hp->n_experts ? listed : hp->n_experts;
         hp->shortcuts |= s->shortcut != SHORTCUT_NONE;
+        hp->router_row = s->ffn.router.row > hp->router_row ? s->ffn.router.row : hp->router_row;
         hp->n_experts_used = shape_used(s) > hp->n_experts_used ? shape_used(s)
                                                                 : hp->n_experts_used;
     }

@@ -6,9 +6,9 @@
 
 #define FIELD(f) digest_add(d, &(f), sizeof(f))
 
-static_assert(sizeof(struct mixer_shape) == 156, "a field of mixer_shape is not hashed");
-static_assert(sizeof(struct router_shape) == 36, "a field of router_shape is not hashed");
-static_assert(sizeof(struct ffn_shape) == 88, "a field of ffn_shape is not hashed");
+static_assert(sizeof(struct mixer_shape) == 160, "a field of mixer_shape is not hashed");
+static_assert(sizeof(struct router_shape) == 44, "a field of router_shape is not hashed");
+static_assert(sizeof(struct ffn_shape) == 96, "a field of ffn_shape is not hashed");
 static_assert(sizeof(struct norms_shape) == 16, "a field of norms_shape is not hashed");
 
 static void add_flag(struct digest *d, bool flag)
@@ -79,6 +79,8 @@ static void add_mixer(struct digest *d, const struct mixer_shape *s)
     }
     if (s->latent_factor != 0.0f)
         FIELD(s->latent_factor);
+    if (s->head_taps)
+        FIELD(s->head_taps);
 }
 
 static void add_router(struct digest *d, const struct router_shape *s)
@@ -98,6 +100,10 @@ static void add_router(struct digest *d, const struct router_shape *s)
     }
     if (s->identities)
         FIELD(s->identities);
+    if (s->row) { /* so that other models keep their numbers */
+        FIELD(s->row);
+        add_flag(d, s->nothing);
+    }
 }
 
 static void add_ffn(struct digest *d, const struct ffn_shape *s)
@@ -140,6 +146,8 @@ static void add_layer(struct digest *d, const struct layer_shape *s)
         FIELD(s->inputs);
     if (s->shortcut != SHORTCUT_NONE)
         FIELD(s->shortcut);
+    if (s->weighted)
+        add_flag(d, true);
 }
 
 /* Divisors of rotary frequencies. */
@@ -192,6 +200,8 @@ void hparams_digest(struct digest *d, const struct hparams *hp)
     }
     if (hp->laurel)
         FIELD(hp->laurel);
+    if (hp->embedding_weighted)
+        add_flag(d, true);
     add_rotary(d, hp);
     for (int l = 0; l < hp->n_layers; l++)
         add_layer(d, hparams_layer(hp, l));

@@ -101,6 +101,7 @@ static enum tensor_role role_of_rules(enum tensor_role role)
     case TENSOR_DENSE_DOWN: return TENSOR_DOWN;
     case TENSOR_INPUT_TABLE: return TENSOR_EMBEDDINGS;
     case TENSOR_QKV:
+    case TENSOR_V_BEFORE:
     case TENSOR_KV_B: return TENSOR_V;
     default: return role;
     }

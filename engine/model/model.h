@@ -38,6 +38,19 @@ struct recurrent_weights {
     const float *dt_norm, *b_norm, *c_norm;
 };
 
+/* Of router_shape.row, n: the matrix (n, hidden) and bias of the row, what the row of the layer
+ * before is multiplied with (NULL: there is none), its norm, and two matrices (n, n) with biases;
+ * all F32 row-major. layer_weights.router is (choices, n) then. */
+struct router_weights {
+    const float *in, *in_bias, *carry, *norm, *first, *first_bias, *second, *second_bias;
+};
+
+/* Of a weighted stream, (hidden) each: what is added to an operator's output and then multiplied
+ * with it, and the same of the stream that it enters. */
+struct residual_weights {
+    const float *shift, *scale, *stream_shift, *stream_scale;
+};
+
 /* Of hyper-connections, where the streams S (streams * hidden values) are read. Gated: weights of a
  * norm of each stream (S); (rank, S) and (S, rank); mix: (streams, S), how much of the output each
  * stream gains. Mixed: mix ((2 + streams) * streams, S): how much of each stream is read, how much
@@ -103,6 +116,14 @@ struct layer_weights {
     /* of hparams.laurel: (laurel, hidden), (hidden, laurel), and the norm after both */
     struct matrix laurel_in, laurel_out;
     struct norm_weights laurel_after;
+    /* MIXER_CONVOLVED: v makes the first half of the values, v_before the other half for the next
+     * token; the first convolution is recurrent.conv[0]. The second one tap by tap, (head_taps,
+     * channels, key_dim), with bias (channels): an output channel of a head from all of its own;
+     * and a factor of each key head (kv_heads) */
+    struct matrix v_before;
+    const float *head_conv, *head_conv_bias, *key_scale;
+    struct router_weights router_row;
+    struct residual_weights mixed, combined; /* of layer_shape.weighted */
     struct expert_weights *experts; /* shape_experts: the shared one is the last */
 };
 
@@ -137,6 +158,7 @@ struct model {
      * between. */
     struct tensor_view embeddings, positions;
     const float *project_in, *project_out;
+    const float *embedding_shift, *embedding_scale; /* (hidden): of embedding_weighted; or NULL */
     /* Of layers with inputs of their own, all layers' in one row: the table (rows, layers * inputs)
      * by token, data NULL if there is none, the matrix (layers * inputs, hidden) for the embedding,
      * and the norm (inputs) of each layer's part of its product */

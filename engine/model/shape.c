@@ -17,6 +17,7 @@ static const struct {
     [MIXER_LIGHTNING] = {"lightning attention", false},
     [MIXER_MAMBA2] = {"a Mamba 2 mixer", true},
     [MIXER_MAMBA1] = {"a Mamba 1 mixer", true},
+    [MIXER_CONVOLVED] = {"convolved attention", true},
 }, ffns[FFN_KINDS] = {
     [FFN_ROUTED] = {"routed experts", true},
     [FFN_DENSE] = {"a dense feed-forward", true},

@@ -18,6 +18,9 @@ enum mixer_kind {
     MIXER_LIGHTNING,         /* linear attention with a fixed decay per head, arXiv:2401.04658 */
     MIXER_MAMBA2,            /* arXiv:2405.21060 */
     MIXER_MAMBA1,            /* arXiv:2312.00752, its inputs normed (Jamba, arXiv:2403.19887) */
+    /* attention whose queries and keys are mixed over tokens by two convolutions, and half of whose
+     * values come from the token before (compressed convolutional attention, arXiv:2510.04476) */
+    MIXER_CONVOLVED,
     MIXER_KINDS
 };
 
@@ -81,6 +84,7 @@ struct mixer_shape {
     enum rope_pairing index_rope;
     /* recurrent kinds: taps of the convolution, groups that share B and C (Mamba2), state width */
     int taps, groups, state;
+    int head_taps; /* MIXER_CONVOLVED: of the second convolution, each head's own (taps: the first) */
     bool tiled;        /* value head h uses key head h mod kv_heads, not h / (heads / kv_heads) */
     float decay_bound; /* Kimi: of the decay's logarithm; 0: none, softplus as a delta net */
     /* Kimi: decays and gates through a row of so many values; 0: directly. Mamba 1: time steps */
@@ -142,6 +146,10 @@ struct router_shape {
      * matrices and give what they get (zero-computation experts, LongCat-Flash, arXiv:2509.01322)
      */
     int identities;
+    bool nothing; /* identities give zeros instead (a depth of choice, ZAYA, arXiv:2511.17127) */
+    /* Scores come from a row of so many values by three matrices; the row is one matrix of the
+     * input, plus that of the layer before times weights (ZAYA); 0: from the input directly */
+    int row;
 };
 
 /* Factor of the shared expert's output. */
@@ -214,6 +222,9 @@ struct layer_shape {
     struct norms_shape norms;
     enum shortcut shortcut;
     bool scaled; /* the residual stream is multiplied by one number after the layer */
+    /* where an operator's output enters the stream both are first shifted, then multiplied, by
+     * learned values of each column (ZAYA) */
+    bool weighted;
     /* the feed-forward has the mixer's input, normed by the same norm; the stream is the sum of
      * both outputs and itself (Wang and Komatsuzaki, GPT-J, 2021; Cohere) */
     bool parallel;
@@ -288,7 +299,8 @@ static inline int shape_channels(const struct mixer_shape *s)
 {
     int values = s->heads * s->value_dim;
 
-    return !s->taps ? 0
+    return !s->taps                     ? 0
+           : s->kind == MIXER_CONVOLVED ? (s->heads + s->kv_heads) * s->key_dim
            : s->kind == MIXER_SHORT_CONVOLUTION || s->kind == MIXER_MAMBA1
                ? values
                : values + 2 * shape_key_heads(s) * shape_state_keys(s);
@@ -346,6 +358,24 @@ static inline int shape_first_key(const struct mixer_shape *s, int pos)
 static inline int shape_seen_keys(const struct mixer_shape *s, int pos)
 {
     return s->index_top && pos >= s->index_top ? s->index_top : pos + 1;
+}
+
+/* MIXER_CONVOLVED: rows of each of the two matrices of values. */
+static inline int shape_half_values(const struct mixer_shape *s)
+{
+    return s->kv_heads * shape_value_dim(s) / 2;
+}
+
+/* Its projections of a token: queries, keys, both halves of values; 0: another mixer. */
+static inline int shape_convolved_columns(const struct mixer_shape *s)
+{
+    return s->kind == MIXER_CONVOLVED ? shape_channels(s) + 2 * shape_half_values(s) : 0;
+}
+
+/* The tokens before its own that a token's queries and keys depend on. */
+static inline int shape_taps_before(const struct mixer_shape *s)
+{
+    return s->taps + s->head_taps - 2;
 }
 
 /* Values of a projected query head: followed by its gate if that is within q's projection. */

@@ -52,13 +52,14 @@ static const char *missing(const struct layer_shape *s)
                ? "its activation"
            : f->experts && r->kind == ROUTER_SIGMOID ? "its router"
            : f->experts && (r->choice_bias || r->expert_scales || r->groups > 1 || r->early ||
-                            r->on_input || r->identities)
+                            r->on_input || r->identities || r->row)
                ? "its router"
            : !s->norms.before || s->norms.after          ? "its norms"
            : f->grouped                                  ? "its adjugate experts"
            : s->parallel || s->ffn.shared_factor != 0.0f ? "its parallel operators"
            : s->shortcut != SHORTCUT_NONE                ? "its shortcut"
            : s->scaled                                   ? "its scale"
+           : s->weighted                                 ? "the weights of its stream"
                                                          : NULL;
 }
 

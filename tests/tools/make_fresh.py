@@ -148,6 +148,11 @@ CONFIGS = {
                           model_type="longcat_flash", num_layers=2, vocab_size=40, num_attention_heads=2, head_dim=16, ffn_hidden_size=8, expert_ffn_hidden_size=4,
                           q_lora_rank=8, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=16, v_head_dim=16, n_routed_experts=3, zero_expert_num=2,
                           moe_topk=2, routed_scaling_factor=1.6, rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 5000.0}),
+    "zaya": dict(TINY, model_type="zaya", num_hidden_layers=3, num_key_value_heads=2, moe_intermediate_size=8, num_experts=5, num_experts_per_tok=1,
+                 router_hidden_size=12, cca_time0=3, cca_time1=2, sliding_window=6, rms_norm_eps=1e-5, tie_word_embeddings=True,
+                 layer_types=["hybrid", "hybrid_sliding", "hybrid"],
+                 rope_parameters={"hybrid": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5},
+                                  "hybrid_sliding": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}}),
     "granite": dict({k: v for k, v in TINY.items() if k != "head_dim"}, model_type="granite", num_key_value_heads=2, rms_norm_eps=1e-6,
                     embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.7, logits_scaling=2.0,
                     rope_parameters={"rope_type": "default", "rope_theta": 500.0}),
@@ -185,6 +190,8 @@ def draw(model, seed):
         elif p.dim() == 1:
             gemma = model.config.model_type.startswith(("gemma3_", "step3p7"))  # 1 + w; widely: its tied head would repeat each token
             x = 0.1 * x if "bias" in name else x if gemma else 0.2 * x + 1
+        elif "conv_qk_grouped" in name:
+            x = x / (p.shape[-1] * p.shape[-2]) ** 0.5 * 1.5
         elif "embed" not in name:
             x = x / p.shape[-1] ** 0.5 * 1.5
         elif model.config.model_type.startswith("gemma"):  # scaled by the width's root, and the head too

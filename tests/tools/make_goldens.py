@@ -206,6 +206,11 @@ def load(folder, dtype=torch.float32):
     wrong = [k for k in info["missing_keys"] if "vis" not in k and "multi_modal" not in k], info["mismatched_keys"]
     if any(wrong):
         raise SystemExit(f"{folder}: {wrong}")
+    if config.model_type == "zaya":  # _init_weights has put -1 over the last value of what was loaded
+        weights = load_file(folder / "model.safetensors")
+        for name, buffer in model.named_buffers():
+            if name.endswith("balancing_biases"):
+                buffer.copy_(weights[name])
     return model.to(dtype).eval()
 
 
@@ -340,6 +345,8 @@ class Watch:
             kind, layer = type(part).__name__, re.search(r"layers\.(\d+)\.", name)
             if layer and re.search(r"Top[kK]Router$|TextRouter$|ChoiceRouter$|MoEV1Gate$", kind):
                 self.hooks.append(part.register_forward_pre_hook(self.router(int(layer[1]), part)))
+            elif layer and kind == "ZayaRouter":
+                self.hooks.append(part.register_forward_hook(self.scored(int(layer[1]))))
             elif layer and kind == "Llama4Router":
                 self.hooks.append(part.register_forward_hook(self.weighted(int(layer[1]))))
             elif layer and kind.endswith("Experts") and not kind.startswith("Llama4"):
@@ -370,6 +377,11 @@ class Watch:
                     self.logits[layer] = getattr(part, gate)(x).detach()
                     return
             self.logits[layer] = torch.nn.functional.linear(x.to(part.weight.dtype), part.weight, getattr(part, "bias", None)).detach()
+        return hook
+
+    def scored(self, layer):
+        def hook(part, _, out):
+            self.logits[layer] = out[0].detach()
         return hook
 
     def weighted(self, layer):
@@ -457,6 +469,8 @@ def numbers(model, ids, n_greedy):
         out["experts"], out["weights"] = experts.gather(-1, order), weights.gather(-1, order)
         if model.config.model_type == "longcat_flash":  # identities have no number
             out["experts"] = torch.where(out["experts"] < model.config.n_routed_experts, out["experts"], -1)
+        if model.config.model_type == "zaya":  # the choice of nothing has no number either
+            out["experts"] = torch.where(out["weights"] > 0, out["experts"], -1)
     out["greedy"], gap = greedy(model, ids, n_greedy)
     out["greedy"] = torch.tensor(out["greedy"], dtype=torch.long)
     return out, gap

@@ -48,6 +48,8 @@ static const char *ffn_lacks(const struct ffn_shape *s, bool microsoft)
         return "scales of experts";
     if (s->router.early || s->router.on_input)
         return s->router.early ? "a router before the mixer" : "weighted inputs of experts";
+    if (s->router.row)
+        return "a router by a row that goes through the layers";
     if (s->router.identities)
         return "experts that are identities";
     return microsoft && s->activation != ACTIVATION_SILU
@@ -59,6 +61,7 @@ static const char *layer_lacks(const struct layer_shape *s)
 {
     return s->parallel                    ? "operators beside each other"
            : s->shortcut != SHORTCUT_NONE ? "shortcut-connected experts"
+           : s->weighted                  ? "a weighted stream"
            : s->mixer.chunked             ? "chunks of attention"
            : s->norms.eps_after != 0.0f   ? "an epsilon of norms after operators"
            : s->ffn.grouped               ? "adjugate experts"
@@ -72,6 +75,7 @@ static const char *model_lacks(const struct hparams *hp)
            : hp->embedding_width  ? "embeddings of another width than the layers"
            : hp->embedding_normed ? "normed embeddings"
            : hp->streams          ? "several residual streams"
+           : hp->embedding_weighted ? "weighted embeddings"
            : !hp->context_max     ? "no known context"
                                   : NULL;
 }

@@ -89,6 +89,7 @@ struct thread_scratch {
     float *index_scores;
     float *partial; /* attention chunks of some rows: see mixers/attention.c */
     float *router;  /* scores of one row, padded to 16 */
+    float *convolved; /* convolved attention: a head's inputs and outputs, or all values of a row */
     int experts[CPU_USED_MAX];
     float weights[CPU_USED_MAX];
     int phase; /* number of phases of this run so far */
@@ -206,6 +207,13 @@ struct cpu_device {
     int *gate_piece, down_piece;
     /* per layer: [group][hidden][16]; the shared expert's row, if any, is the last */
     float **router;
+    /* convolved attention: per layer and head [group][head_taps * key_dim][16] of the second
+     * convolution; routers with a row: their other matrices in the router's form */
+    float **head_conv;
+    struct deep_router {
+        float *in, *first, *second;
+    } * deep;
+    float *router_rows; /* max_rows x twice router_row, of jobs that bring no place for them */
     /* key/value cache, see mixers/kvcache.c and mixers/kvpool.c */
     enum kv_type kv_k, kv_v;
     struct layer_layout *layouts; /* n_layers */
@@ -564,6 +572,14 @@ extern const struct cpu_mixer *const cpu_mixers[MIXER_KINDS];
 extern const struct cpu_mixer cpu_attention_mixer; /* mixers/attention.c */
 extern const struct cpu_mixer cpu_mla_mixer;       /* mixers/mla.c */
 extern const struct cpu_mixer cpu_recurrent_mixer; /* mixers/recurrent.c: all kinds of them */
+extern const struct cpu_mixer cpu_convolved_mixer; /* mixers/convolved.c */
+/* mixers/attention.c, for mixers that make queries and keys their own way: rule 6 on one head of
+ * the row that stands at pos, times scale; and what follows when d->q holds the job's queries and
+ * the cache its keys and values: y or residual as in cpu_mixer.phases */
+void attention_rotate(const struct cpu_device *d, const struct mixer_shape *a,
+                      const struct span_place *at, float *x, int pos, float scale);
+void attention_attend(struct cpu_device *d, int tid, int layer, int rows, float *y,
+                      float *residual);
 /* columns of a token's row in the phases of a recurrent mixer; 0: the layer has none */
 int recurrent_width(const struct cpu_device *d, int layer);
 
@@ -605,7 +621,7 @@ static inline int row_position(const struct cpu_device *d, int row)
 void experts_phases(struct cpu_device *d, int tid, int layer, const struct experts_job *j,
                     int entries, const struct act_block *quantised);
 /* The norms of a row of the job, and its routing. before: the row before the mixer, seen by early
- * routers. h becomes the input of routed experts, second that of a dense part beside them; imposed:
+ * routers; or the router's own row (router_shape.row). h becomes the input of routed experts, second that of a dense part beside them; imposed:
  * NULL, or replaces the router's choice; edits: NULL, or those of the row's session. Slots beyond
  * the layer's own get the expert -1. */
 void route_row(const struct cpu_device *d, int layer, int row,
@@ -617,6 +633,15 @@ void route_row(const struct cpu_device *d, int layer, int row,
  * only in layers with a shortcut. */
 void combine_row(const struct cpu_device *d, int tid, int layer, const float *out, ptrdiff_t stride,
                  const float *weights, float *beside, float *x);
+/* ffn/router_row.c, of layers with router_shape.row. The rows of a job and their input (j->h), by
+ * phases; a row's place; and scores from it. */
+#define CPU_ROUTER_ROW 1024 /* most values of such a row */
+void router_row_phases(struct cpu_device *d, int tid, const struct route_job *j);
+const float *router_row_of(const struct cpu_device *d, const struct route_job *j, int row);
+void router_row_scores(const struct cpu_device *d, int layer, const float *row, float *scores);
+/* A row of a weighted stream x with an operator's output; to may be either. */
+void residual_row(const struct cpu_device *d, const struct residual_weights *w, const float *added,
+                  const float *x, float *to);
 /* ffn/shortcut.c. The same where a shortcut leaves the layer or enters the stream; weights: with
  * the scale of what operators add. */
 void shortcut_row(const struct cpu_device *d, int layer, const float *out, ptrdiff_t stride,

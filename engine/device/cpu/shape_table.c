@@ -155,6 +155,7 @@ void tune_shapes(const struct model *m, struct tune *out)
                                         [MATRIX_K] = keys,
                                         [MATRIX_V] = values,
                                         [MATRIX_O] = CPU_WIDE,
+                                        [MATRIX_V_BEFORE] = CPU_WIDE,
                                         [MATRIX_IN] = CPU_WIDE,
                                         [MATRIX_Z] = s->kind == MIXER_ATTENTION ? values : CPU_WIDE,
                                         [MATRIX_B] = CPU_WIDE,

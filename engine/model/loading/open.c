@@ -497,6 +497,8 @@ int model_embed(const struct model *m, int id, int pos, float *out, struct error
         return tensor_broken(m->file, m->embeddings.name, e);
     for (int i = 0; i < n && m->hp.embedding_scale != 0.0f; i++)
         row[i] *= m->hp.embedding_scale;
+    for (int i = 0; i < n && m->embedding_scale; i++)
+        row[i] = (row[i] + m->embedding_shift[i]) * m->embedding_scale[i];
     if (m->hp.embedding_normed)
         norm_embedding(row, n, m->hp.common.norms.eps);
     if (m->project_in)

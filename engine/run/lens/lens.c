@@ -30,7 +30,8 @@ static size_t at_slot(const struct lens *l, int layer, int slot)
 
 static bool has_scores(const struct layer_shape *s)
 {
-    return s->mixer.kind == MIXER_ATTENTION || s->mixer.kind == MIXER_MLA;
+    return s->mixer.kind == MIXER_ATTENTION || s->mixer.kind == MIXER_MLA ||
+           s->mixer.kind == MIXER_CONVOLVED;
 }
 
 int lens_new(struct lens **out, struct engine *g, int positions, struct error *e)
@@ -53,7 +54,7 @@ int lens_new(struct lens **out, struct engine *g, int positions, struct error *e
         if (has_scores(s) && s->mixer.heads > l->heads)
             l->heads = s->mixer.heads;
         l->attributes = l->attributes && !norms_sum(&s->norms) && !hp->laurel &&
-                        !hparams_hyper(hp);
+                        !hparams_hyper(hp) && !s->weighted;
     }
     slots = (size_t)(l->slots > 0 ? l->slots : 1);
     cells = layers * (size_t)(l->heads > 0 ? l->heads : 1) * (size_t)positions;

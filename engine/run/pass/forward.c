@@ -496,6 +496,7 @@ static void choose_deferred(struct forward *f, int layer, const float *weights)
         hparams_layer(hp, layer)->norms.after || hparams_layer(hp, layer)->scaled ||
         hparams_layer(hp, layer)->inputs || hparams_layer(hp, layer)->ffn.router.on_input ||
         hparams_layer(hp, layer)->shortcut != SHORTCUT_NONE || hparams_hyper(hp) ||
+        hparams_layer(hp, layer)->weighted ||
         shape_keeps_stream(hparams_layer(hp, layer + 1)) || f->plan->attention[layer + 1] == 0 ||
         (f->fused_device[layer + 1] != PLAN_NO_DEVICE && !trace_active(f->trace)))
         return;
@@ -702,6 +703,7 @@ static void fetch_ahead(struct forward *f, int layer)
     struct route_job j = {.layer = layer,
                           .rows = 1,
                           .x = f->x,
+                          .inputs = f->inputs,
                           .h = f->guess_h,
                           .scores = f->guess_scores,
                           .experts = f->guess,
@@ -932,7 +934,7 @@ static int mix_streams(struct forward *f, int layer, struct error *e)
 int blocks_add_mixer(struct forward *f, int layer, struct error *e)
 {
     const struct layer_shape *s = hparams_layer(&f->model->hp, layer);
-    bool becomes = norms_sum(&s->norms) || f->model->hp.laurel;
+    bool becomes = norms_sum(&s->norms) || f->model->hp.laurel || s->weighted;
     size_t n = (size_t)f->rows * (size_t)f->model->hp.hidden;
 
     if (hparams_hyper(&f->model->hp))
@@ -1021,6 +1023,7 @@ int blocks_route(struct forward *f, int layer, struct error *e)
                               .n_spans = f->n_spans,
                               .x = hparams_layer(hp, layer)->parallel ? f->x_before : f->x,
                               .before = f->x_before,
+                              .inputs = f->inputs,
                               .h = f->h,
                               .scores = f->kept_scores ? f->kept_scores + (size_t)layer * scores
                                                        : f->scores,
@@ -1039,7 +1042,8 @@ int blocks_route(struct forward *f, int layer, struct error *e)
     }
     if ((rc = finish(cpu, cpu->ops->route(cpu->device, &route, e), e)) < 0)
         return rc;
-    absent = f->least > 0 || hparams_layer(hp, layer)->ffn.grouped || edits_touch(f, layer);
+    absent = f->least > 0 || hparams_layer(hp, layer)->ffn.grouped ||
+             hparams_layer(hp, layer)->ffn.router.nothing || edits_touch(f, layer);
     for (int r = 0; r < f->rows && absent; r++) {
         int *experts = route.experts + r * hp->n_experts_used;
 

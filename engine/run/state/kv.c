@@ -108,7 +108,9 @@ static struct kv_held *held_at(const struct kv *kv, int session, int layer, int 
 
 int kv_valid(const struct kv *kv, int session, int layer, int device)
 {
-    return held_at(kv, session, layer, device)->end;
+    const struct kv_held *h = held_at(kv, session, layer, device);
+
+    return kv->layers[layer].fixed_bytes && !kv->layers[layer].row_bytes ? h->stands : h->end;
 }
 
 /* The first row visible to the token at pos. */
@@ -129,14 +131,26 @@ static void overwritten(const struct kv *kv, struct kv_held *h, int layer, int e
         h->begin = end + 1 - ring;
 }
 
-bool kv_there(const struct kv *kv, int session, int layer, int device, int pos)
+static bool rows_there(const struct kv *kv, int session, int layer, int device, int pos)
 {
     const struct kv_held *h = held_at(kv, session, layer, device);
 
-    if (kv->layers[layer].fixed_bytes)
-        return pos == 0 || (pos >= h->end && pos <= h->end + h->ahead);
     return pos == 0 || !kv->layers[layer].row_bytes ||
            (h->end >= pos && h->begin <= first_seen(kv, layer, pos));
+}
+
+static bool fixed_there(const struct kv *kv, int session, int layer, int device, int pos)
+{
+    const struct kv_held *h = held_at(kv, session, layer, device);
+
+    return pos == 0 || !kv->layers[layer].fixed_bytes ||
+           (pos >= h->stands && pos <= h->stands + h->ahead);
+}
+
+bool kv_there(const struct kv *kv, int session, int layer, int device, int pos)
+{
+    return rows_there(kv, session, layer, device, pos) &&
+           fixed_there(kv, session, layer, device, pos);
 }
 
 /* A device on which the layer can continue at pos > 0; -1: none. */
@@ -153,7 +167,7 @@ bool kv_copies(const struct kv *kv, int session, int pos)
     for (int l = 0; l < kv->n_layers; l++) {
         int d = kv->layers[l].copy_bytes ? standing(kv, session, l, pos) : 0;
 
-        if (d < 0 || (kv->layers[l].fixed_bytes && kv_valid(kv, session, l, d) != pos))
+        if (d < 0 || (kv->layers[l].fixed_bytes && held_at(kv, session, l, d)->stands != pos))
             return false;
     }
     return true;
@@ -190,10 +204,12 @@ void kv_cut(struct kv *kv, int session, int pos)
         for (int l = 0; l < kv->n_layers; l++) {
             struct kv_held *h = held_at(kv, session, l, d);
 
-            if (h->end + h->ahead > pos)
-                h->ahead = h->end > pos ? 0 : pos - h->end;
+            if (h->stands + h->ahead > pos)
+                h->ahead = h->stands > pos ? 0 : pos - h->stands;
+            if (h->stands > pos)
+                h->stands = 0;
             if (h->end > pos)
-                h->end = kv->layers[l].fixed_bytes ? 0 : pos;
+                h->end = pos;
             if (h->begin > h->end)
                 h->begin = h->end;
         }
@@ -212,21 +228,35 @@ uint64_t kv_trim(struct kv *kv)
     return bytes;
 }
 
-void kv_written(struct kv *kv, int session, int layer, int device, int pos, int rows, int drafted)
+/* Rows were written; those of others from pos on are old. */
+static void rows_written(struct kv *kv, int session, int layer, int device, int pos, int rows)
 {
     struct kv_held *h = held_at(kv, session, layer, device);
 
-    assert(pos >= 0 && rows > 0);
-    for (int d = 0; d < DEVICE_MAX && !kv->layers[layer].fixed_bytes; d++) {
+    for (int d = 0; d < DEVICE_MAX; d++) {
         struct kv_held *other = held_at(kv, session, layer, d);
 
         other->end = other->end > pos ? pos : other->end;
         other->begin = other->begin > other->end ? other->end : other->begin;
     }
     h->begin = pos ? h->begin : 0;
-    h->ahead = kv->layers[layer].fixed_bytes ? drafted : 0;
-    h->end = pos + rows - h->ahead;
+    h->end = pos + rows;
     overwritten(kv, h, layer, h->end);
+}
+
+static void fixed_advanced(struct kv *kv, struct kv_held *h, int layer, int end, int drafted)
+{
+    if (!kv->layers[layer].fixed_bytes)
+        return;
+    h->stands = end - drafted;
+    h->ahead = drafted;
+}
+
+void kv_written(struct kv *kv, int session, int layer, int device, int pos, int rows, int drafted)
+{
+    assert(pos >= 0 && rows > 0);
+    rows_written(kv, session, layer, device, pos, rows);
+    fixed_advanced(kv, held_at(kv, session, layer, device), layer, pos + rows, drafted);
 }
 
 void kv_written_too(struct kv *kv, int session, int layer, int device, int pos, int rows,
@@ -234,11 +264,11 @@ void kv_written_too(struct kv *kv, int session, int layer, int device, int pos, 
 {
     struct kv_held *h = held_at(kv, session, layer, device);
 
-    assert(kv->layers[layer].fixed_bytes || !kv->layers[layer].row_bytes || h->end == pos);
+    assert(!kv->layers[layer].row_bytes || h->end == pos);
     h->begin = pos ? h->begin : 0;
-    h->ahead = kv->layers[layer].fixed_bytes ? drafted : 0;
-    h->end = pos + rows - h->ahead;
+    h->end = pos + rows;
     overwritten(kv, h, layer, h->end);
+    fixed_advanced(kv, h, layer, pos + rows, drafted);
 }
 
 void kv_forget(struct kv *kv, int session, int layer, int device)
@@ -278,7 +308,8 @@ int kv_share(struct kv *kv, int from, int to, int n)
         for (int l = 0; l < kv->n_layers; l++)
             if (!d || !kv_in_place(kv, l, d))
                 *held_at(kv, to, l, d) = d ? (struct kv_held){0}
-                                           : (struct kv_held){held_at(kv, from, l, 0)->begin, n, 0};
+                                           : (struct kv_held){
+                                                 held_at(kv, from, l, 0)->begin, n, 0, 0};
     return n;
 }
 
@@ -286,8 +317,7 @@ void kv_failed(struct kv *kv, int session, int layer, int device, int end)
 {
     struct kv_held *h = held_at(kv, session, layer, device);
 
-    if (kv->layers[layer].fixed_bytes)
-        h->end = h->ahead = 0;
+    h->stands = h->ahead = 0;
     overwritten(kv, h, layer, end);
     h->begin = h->begin > h->end ? h->end : h->begin;
 }
@@ -331,7 +361,7 @@ int kv_copy_read(struct kv *kv, int session, int layer, int pos, void *to, struc
     int d;
 
     while ((d = standing(kv, session, layer, pos)) >= 0 &&
-           !(m.fixed && kv_valid(kv, session, layer, d) != pos)) {
+           !(m.fixed && held_at(kv, session, layer, d)->stands != pos)) {
         if (copy(kv, d, &m, false, e) >= 0)
             return 0;
         *held_at(kv, session, layer,
@@ -345,55 +375,15 @@ int kv_copy_write(struct kv *kv, int session, int layer, int pos, const void *fr
 {
     struct kv_move m = copy_of(kv, session, layer, pos, (void *)from);
     int rc = copy(kv, 0, &m, true, e);
+    struct kv_held *h = held_at(kv, session, layer, 0);
 
-    *held_at(kv, session, layer, 0) = rc < 0 ? (struct kv_held){0}
-                                             : (struct kv_held){m.fixed ? 0 : m.pos, pos, 0};
+    if (rc < 0)
+        *h = (struct kv_held){0};
+    else if (m.fixed)
+        *h = (struct kv_held){h->begin, h->end, pos, 0};
+    else
+        *h = (struct kv_held){m.pos, pos, 0, 0};
     return rc;
-}
-
-int kv_rows_read(struct kv *kv, int session, int layer, int pos, int n, void *to, struct error *e)
-{
-    struct kv_move m = {.session = session, .layer = layer, .pos = pos, .count = n, .data = to};
-
-    for (int d = 0; d < DEVICE_MAX; d++) {
-        const struct kv_held *h = held_at(kv, session, layer, d);
-
-        if (kv->slots[d].device && h->begin <= pos && h->end >= pos + n)
-            return copy(kv, d, &m, false, e);
-    }
-    return error_set(e, ERR_DEVICE, "rows %d+%d of layer %d are on no device", pos, n, layer);
-}
-
-int kv_rows_write(struct kv *kv, int session, int layer, int pos, int n, const void *from,
-                  struct error *e)
-{
-    struct kv_move m = {
-        .session = session, .layer = layer, .pos = pos, .count = n, .data = (void *)from};
-    int rc = kv_step(kv, session, layer, 0, pos, UINT64_MAX, NULL, e);
-
-    if (rc < 0 || (rc = copy(kv, 0, &m, true, e)) < 0)
-        return rc;
-    kv_written(kv, session, layer, 0, pos, n, 0);
-    return 0;
-}
-
-/* Copies recurrent state in one piece. */
-static int fixed_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t *spent,
-                      struct error *e)
-{
-    struct kv_move m = {
-        .session = session, .layer = layer, .pos = pos, .data = kv->staging, .fixed = true};
-    int rc;
-
-    if (kv_there(kv, session, layer, device, pos))
-        return 1;
-    if ((rc = kv_copy_read(kv, session, layer, pos, kv->staging, e)) < 0 ||
-        (rc = copy(kv, device, &m, true, e)) < 0)
-        return rc;
-    *held_at(kv, session, layer, device) = (struct kv_held){.end = pos};
-    if (spent)
-        *spent += kv->layers[layer].fixed_bytes;
-    return 1;
 }
 
 /* The device with most rows following the end of `device`'s; the CPU if it is as good as another.
@@ -427,19 +417,16 @@ static int next_source(struct kv *kv, int session, int layer, int device, int po
     return source;
 }
 
-int kv_step(struct kv *kv, int session, int layer, int to, int pos, uint64_t max_bytes,
-            uint64_t *spent, struct error *e)
+static int rows_step(struct kv *kv, int session, int layer, int device, int pos,
+                     uint64_t max_bytes, uint64_t *spent, struct error *e)
 {
-    int device = owner_of(kv, layer, to);
     struct kv_held *have = held_at(kv, session, layer, device);
     size_t row = kv->layers[layer].row_bytes;
     uint64_t budget = row && max_bytes / row > 0 ? max_bytes / row : 1;
     int source, rc;
 
-    if (kv->layers[layer].fixed_bytes)
-        return fixed_step(kv, session, layer, device, pos, spent, e);
     assert(kv->slots[device].device && pos >= 0);
-    while (!kv_there(kv, session, layer, device, pos) && budget) {
+    while (!rows_there(kv, session, layer, device, pos) && budget) {
         struct kv_move m = {.session = session, .layer = layer, .data = kv->staging};
 
         if ((source = next_source(kv, session, layer, device, pos)) < 0)
@@ -467,5 +454,60 @@ int kv_step(struct kv *kv, int session, int layer, int to, int pos, uint64_t max
         if (spent)
             *spent += (uint64_t)m.count * row;
     }
-    return kv_there(kv, session, layer, device, pos);
+    return rows_there(kv, session, layer, device, pos);
+}
+
+int kv_rows_read(struct kv *kv, int session, int layer, int pos, int n, void *to, struct error *e)
+{
+    struct kv_move m = {.session = session, .layer = layer, .pos = pos, .count = n, .data = to};
+
+    for (int d = 0; d < DEVICE_MAX; d++) {
+        const struct kv_held *h = held_at(kv, session, layer, d);
+
+        if (kv->slots[d].device && h->begin <= pos && h->end >= pos + n)
+            return copy(kv, d, &m, false, e);
+    }
+    return error_set(e, ERR_DEVICE, "rows %d+%d of layer %d are on no device", pos, n, layer);
+}
+
+int kv_rows_write(struct kv *kv, int session, int layer, int pos, int n, const void *from,
+                  struct error *e)
+{
+    struct kv_move m = {
+        .session = session, .layer = layer, .pos = pos, .count = n, .data = (void *)from};
+    int rc = rows_step(kv, session, layer, 0, pos, UINT64_MAX, NULL, e);
+
+    if (rc < 0 || (rc = copy(kv, 0, &m, true, e)) < 0)
+        return rc;
+    rows_written(kv, session, layer, 0, pos, n);
+    return 0;
+}
+
+/* Copies recurrent state in one piece. */
+static int fixed_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t *spent,
+                      struct error *e)
+{
+    struct kv_move m = {
+        .session = session, .layer = layer, .pos = pos, .data = kv->staging, .fixed = true};
+    int rc;
+
+    if (fixed_there(kv, session, layer, device, pos))
+        return 1;
+    if ((rc = kv_copy_read(kv, session, layer, pos, kv->staging, e)) < 0 ||
+        (rc = copy(kv, device, &m, true, e)) < 0)
+        return rc;
+    held_at(kv, session, layer, device)->stands = pos;
+    held_at(kv, session, layer, device)->ahead = 0;
+    if (spent)
+        *spent += kv->layers[layer].fixed_bytes;
+    return 1;
+}
+
+int kv_step(struct kv *kv, int session, int layer, int to, int pos, uint64_t max_bytes,
+            uint64_t *spent, struct error *e)
+{
+    int device = owner_of(kv, layer, to),
+        rc = rows_step(kv, session, layer, device, pos, max_bytes, spent, e);
+
+    return rc < 1 ? rc : fixed_step(kv, session, layer, device, pos, spent, e);
 }

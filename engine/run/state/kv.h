@@ -3,7 +3,8 @@
  * the session is truncated before it or newer rows of a ring (engine/device/state.h) replace it. So
  * per layer a device has a range of rows: from the first on, except in rings, where the next token
  * needs only its window. Recurrent state belongs to one number of tokens, which may differ between
- * devices, and can continue only from there; at 0 tokens it needs no copy. Thread: the engine's.
+ * devices, and can continue only from there; at 0 tokens it needs no copy. A layer that keeps every
+ * row may have such state besides (convolved attention): it needs both to continue. Thread: the engine's.
  * Owner: the engine. */
 #ifndef ENGINE_RUN_KV_H
 #define ENGINE_RUN_KV_H
@@ -21,12 +22,11 @@ struct device_slot;
 struct kv {
     struct device_slot *slots; /* the engine's, DEVICE_MAX */
     int n_layers;
-    /* n_sessions of (DEVICE_MAX, n_layers): range of valid rows there, or the number of tokens that
-     * recurrent state is at (end); NULL: no session */
-    /* ahead: for recurrent state, number of drafted tokens after `end`, each of which it can
-     * continue after */
+    /* n_sessions of (DEVICE_MAX, n_layers): range of valid rows there, and the number of tokens that
+     * recurrent state is at; NULL: no session. ahead: number of drafted tokens after `stands`, each
+     * of which recurrent state can continue after */
     struct kv_held {
-        int begin, end, ahead;
+        int begin, end, stands, ahead;
     } * *held;
     int n_sessions;
     void *staging; /* buffer for rows being copied */
@@ -46,7 +46,7 @@ void kv_release(struct kv *kv);
 /* Creates the empty entry of a session; ERR_MEMORY. */
 int kv_open(struct kv *kv, int session, struct error *e);
 void kv_close(struct kv *kv, int session);
-/* End of the valid rows on a device. */
+/* End of the valid rows on a device, or of recurrent state alone where it stands. */
 int kv_valid(const struct kv *kv, int session, int layer, int device);
 /* Whether a layer can continue at pos on a device: it has the rows before pos that the next token
  * sees, or the state at pos. */

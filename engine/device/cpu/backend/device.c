@@ -99,6 +99,9 @@ struct attention_widths {
      * k_b or v_b */
     size_t split, latent, q_latent, latents, absorbed;
     size_t ones; /* a head's values, if they are normed without weights */
+    /* of convolved attention: inputs and outputs of the second convolution of a head, or a row's
+     * values */
+    size_t convolved;
     /* of indexers: a key, all heads, all weights, most keys chosen; bytes of a row that is */
     size_t index_dim, index_q, index_weights, chosen, selected;
 };
@@ -134,7 +137,7 @@ static struct attention_widths widest(const struct cpu_device *d)
                values = (size_t)shape_value_dim(m);
 
         w.outputs = max_size(w.outputs, heads * values);
-        w.mixed = max_size(w.mixed, (size_t)recurrent_width(d, l));
+        w.mixed = max_size(w.mixed, (size_t)(recurrent_width(d, l) + shape_convolved_columns(m)));
         w.outputs = max_size(w.outputs, (size_t)(m->a_rank + m->z_rank));
         if (m->kind == MIXER_NONE || shape_recurrent(m))
             continue;
@@ -147,6 +150,10 @@ static struct attention_widths widest(const struct cpu_device *d)
         w.split = max_size(w.split, heads * values);
         if (m->kind == MIXER_MLA)
             widen_latent(&w, m);
+        if (m->kind == MIXER_CONVOLVED)
+            w.convolved = max_size(w.convolved, max_size((size_t)(m->head_taps + 1) * keys +
+                                                             NUM_LANES,
+                                                         2 * (size_t)shape_half_values(m)));
         if (m->index_top)
             w.selected = max_size(w.selected, a->key_block / NUM_LANES);
         if (m->value_norm)
@@ -158,6 +165,57 @@ static struct attention_widths widest(const struct cpu_device *d)
                                            values * (size_t)a->value_heads));
     }
     return w;
+}
+
+static size_t whole_lanes(int n)
+{
+    return (size_t)(n + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
+}
+
+/* What a layer's router multiplies with its matrix: the input, or a row made of it. */
+static size_t router_cols(const struct cpu_device *d, int layer)
+{
+    int row = shape_of(d, layer)->ffn.router.row;
+
+    return (size_t)(row ? row : d->model->hp.hidden);
+}
+
+static void lay_deep_routers(struct cpu_device *d, struct arena *c)
+{
+    const struct hparams *hp = &d->model->hp;
+
+    if (!hp->router_row)
+        return;
+    d->deep = arena_take(c, (size_t)hp->n_layers, sizeof *d->deep);
+    d->router_rows = arena_take(c, (size_t)d->max_rows * 2 * (size_t)hp->router_row, sizeof(float));
+    for (int l = 0; l < hp->n_layers; l++) {
+        int n = shape_of(d, l)->ffn.router.row;
+        float *in = arena_take(c, whole_lanes(n) * (size_t)(n ? hp->hidden : 0), sizeof(float)),
+              *first = arena_take(c, whole_lanes(n) * (size_t)n, sizeof(float)),
+              *second = arena_take(c, whole_lanes(n) * (size_t)n, sizeof(float));
+
+        if (c->base)
+            d->deep[l] = (struct deep_router){in, first, second};
+    }
+}
+
+/* Of all heads of the layer, one after the other. */
+static void lay_head_convolutions(struct cpu_device *d, struct arena *c)
+{
+    const struct hparams *hp = &d->model->hp;
+
+    d->head_conv = arena_take(c, (size_t)hp->n_layers, sizeof *d->head_conv);
+    for (int l = 0; l < hp->n_layers; l++) {
+        const struct mixer_shape *m = &shape_of(d, l)->mixer;
+        size_t n = m->kind == MIXER_CONVOLVED ? (size_t)(m->heads + m->kv_heads) *
+                                                    whole_lanes(m->key_dim) *
+                                                    (size_t)(m->head_taps * m->key_dim)
+                                              : 0;
+        float *packed = arena_take(c, n, sizeof(float));
+
+        if (c->base)
+            d->head_conv[l] = packed;
+    }
 }
 
 /* Most values that are normed without weights. */
@@ -184,7 +242,7 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
 
     for (int l = 0; l < hp->n_layers; l++) {
         normed = max_size(normed, (size_t)shape_normed_rows(shape_of(d, l)));
-        after |= shape_of(d, l)->norms.after || shape_keeps_stream(shape_of(d, l));
+        after |= shape_of(d, l)->norms.after || shape_of(d, l)->weighted || shape_keeps_stream(shape_of(d, l));
         sparse |= shape_sparse(&shape_of(d, l)->ffn);
     }
     if (sparse) {
@@ -264,11 +322,13 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
     d->span_of = arena_take(c, rows, sizeof *d->span_of);
     for (int l = 0; l < hp->n_layers; l++) {
         size_t groups = (size_t)router_groups(&shape_of(d, l)->ffn);
-        float *r = arena_take(c, groups * NUM_LANES * hidden, sizeof(float));
+        float *r = arena_take(c, groups * NUM_LANES * router_cols(d, l), sizeof(float));
 
         if (c->base)
             d->router[l] = r;
     }
+    lay_deep_routers(d, c);
+    lay_head_convolutions(d, c);
     d->gate_piece = arena_take(c, (size_t)hp->n_layers, sizeof *d->gate_piece);
     for (int i = 0; i < d->n_threads; i++) {
         struct thread_scratch s = {0};
@@ -314,6 +374,7 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
                 s.widened = arena_take(c, CPU_WIDEN * max_size(wide, ffn), sizeof(float));
         }
         s.router = arena_take(c, (size_t)hp->n_experts + 2 * NUM_LANES, sizeof(float));
+        s.convolved = arena_take(c, a.convolved, sizeof(float));
         if (c->base)
             d->threads[i] = s;
     }
@@ -332,12 +393,48 @@ static void pack_router(const struct cpu_device *d, int layer, float *to)
 {
     const struct layer_weights *w = &d->model->layers[layer];
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
-    int hidden = d->model->hp.hidden;
+    int cols = (int)router_cols(d, layer);
 
     for (int e = 0; e < shape_choices(s); e++)
-        pack_router_row(w->router + (size_t)e * (size_t)hidden, hidden, e, to);
+        pack_router_row(w->router + (size_t)e * (size_t)cols, cols, e, to);
     if (router_rows(s) > shape_choices(s))
-        pack_router_row(w->shared_router, hidden, shape_choices(s), to);
+        pack_router_row(w->shared_router, cols, shape_choices(s), to);
+}
+
+static void pack_deep_router(const struct cpu_device *d, int layer)
+{
+    const struct router_weights *w = &d->model->layers[layer].router_row;
+    int n = shape_of(d, layer)->ffn.router.row, hidden = d->model->hp.hidden;
+
+    for (int i = 0; i < n; i++) {
+        pack_router_row(w->in + (size_t)i * (size_t)hidden, hidden, i, d->deep[layer].in);
+        pack_router_row(w->first + (size_t)i * (size_t)n, n, i, d->deep[layer].first);
+        pack_router_row(w->second + (size_t)i * (size_t)n, n, i, d->deep[layer].second);
+    }
+}
+
+/* A row of a head's matrix holds its taps one after the other. */
+static void pack_head_convolution(const struct cpu_device *d, int layer)
+{
+    const struct mixer_shape *m = &shape_of(d, layer)->mixer;
+    const float *from = d->model->layers[layer].head_conv;
+    size_t n = (size_t)m->key_dim, cols = n * (size_t)m->head_taps,
+           channels = (size_t)shape_channels(m), head = whole_lanes(m->key_dim) * cols;
+
+    for (size_t c = 0; m->kind == MIXER_CONVOLVED && c < channels; c++)
+        for (size_t i = 0; i < cols; i++)
+            d->head_conv[layer][c / n * head +
+                                (c % n / NUM_LANES * cols + i) * NUM_LANES + c % n % NUM_LANES] =
+                from[(i / n * channels + c) * n + i % n];
+}
+
+/* What kernels read in a form of their own, besides matrices. */
+static void pack_weights(const struct cpu_device *d, int layer)
+{
+    pack_router(d, layer, d->router[layer]);
+    if (shape_of(d, layer)->ffn.router.row)
+        pack_deep_router(d, layer);
+    pack_head_convolution(d, layer);
 }
 
 static int check_matrix(struct cpu_device *d, const struct matrix *w, const char *what,
@@ -368,7 +465,10 @@ static bool runs_heads(const struct mixer_shape *m)
         return m->taps <= KERNEL_TAPS && shape_state_keys(m) <= KERNEL_KEYS &&
                (m->kind == MIXER_SHORT_CONVOLUTION ||
                 (shape_key_heads(m) > 0 && m->heads % shape_key_heads(m) == 0));
-    return m->kind != MIXER_ATTENTION ||
+    if (m->kind == MIXER_CONVOLVED &&
+        (m->taps > KERNEL_TAPS || m->head_taps > KERNEL_TAPS || m->value_dim))
+        return false;
+    return (m->kind != MIXER_ATTENTION && m->kind != MIXER_CONVOLVED) ||
            (m->key_dim <= 1024 && m->key_dim % 4 == 0 && shape_value_dim(m) <= 1024 &&
             shape_value_dim(m) % 4 == 0 && m->heads % m->kv_heads == 0);
 }
@@ -394,6 +494,9 @@ static int check_model(struct cpu_device *d, struct error *e)
         if (shape_used(s) > CPU_USED_MAX || shape_choices(&s->ffn) > NUM_EXPERTS)
             return error_set(e, ERR_MODEL, "the CPU device cannot run %d experts, %d used",
                              s->ffn.experts, shape_used(s));
+        if (s->ffn.router.row > CPU_ROUTER_ROW)
+            return error_set(e, ERR_MODEL, "the CPU device cannot run routers by a row of %d",
+                             s->ffn.router.row);
     }
     for (struct block_id id = BLOCK_BEFORE; !code && model_block_next(m, &id);)
         for (int i = 0, n = model_block_matrices(m, id, list); i < n && !code; i++)
@@ -514,7 +617,7 @@ static int cpu_open(struct device **out, const struct device_config *c, struct e
     arena = (struct arena){.base = d->scratch};
     lay_scratch(d, &arena);
     for (int l = 0; l < c->model->hp.n_layers; l++)
-        pack_router(d, l, d->router[l]);
+        pack_weights(d, l);
     shares_init(&d->reading_shares, d->n_threads);
     shares_init(&d->decoding_shares, d->n_threads);
     choose_pieces(d);
@@ -613,7 +716,7 @@ static int place_rows(struct cpu_device *d, int rows, int pos, const struct span
     return code;
 }
 
-/* Applies the norm after the mixer to the rows in `added`: the result is the job's y; residual
+/* Applies the norm after the mixer, and the weights of the stream, to the rows in `added`: the result is the job's y; residual
  * NULL, or the stream that it replaces or is added to. */
 static void mixer_norm_phase(struct cpu_device *d, int tid, int layer, int rows, const float *x,
                              float *added, float *residual)
@@ -631,9 +734,11 @@ static void mixer_norm_phase(struct cpu_device *d, int tid, int layer, int rows,
         if (norms_sum(s))
             d->k->add(row, x + at, hidden);
         norm_row(d, &behind, w, row, row);
+        if (shape_of(d, layer)->weighted)
+            residual_row(d, &d->model->layers[layer].mixed, row, x + at, row);
         if (d->model->hp.laurel)
             laurel_row(d, tid, layer, t, x + at, row);
-        if (residual && !norms_sum(s) && !d->model->hp.laurel)
+        if (residual && !norms_sum(s) && !d->model->hp.laurel && !shape_of(d, layer)->weighted)
             d->k->add(residual + at, row, hidden);
         else if (residual)
             memcpy(residual + at, row, (size_t)hidden * sizeof *row);
@@ -645,7 +750,7 @@ static void mixer_norm_phase(struct cpu_device *d, int tid, int layer, int rows,
 static void mixer_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x,
                          float *y, float *residual)
 {
-    bool after = shape_of(d, layer)->norms.after;
+    bool after = shape_of(d, layer)->norms.after || shape_of(d, layer)->weighted;
     float *added = after && !y ? d->added : y;
 
     mixer_of(d, layer)->phases(d, tid, layer, rows, x, added, after ? NULL : residual);
@@ -693,15 +798,19 @@ static void route_region(void *ctx, int tid, int n)
     const struct hparams *hp = &d->model->hp;
     const struct layer_shape *shape = shape_of(d, j->layer);
 
+    if (shape->ffn.router.row)
+        router_row_phases(d, tid, j);
     phase_open(d, tid, j->rows);
     for (int t; (t = phase_take(d, tid, 1)) < j->rows;) {
         size_t at = (size_t)t * (size_t)hp->hidden;
+        const float *before = shape->ffn.router.row ? router_row_of(d, j, t)
+                                                    : (j->before ? j->before : j->x) + at;
         float *h = j->h + at, *second = h + (size_t)j->rows * (size_t)hp->hidden,
               *scores = d->threads[tid].router;
 
         route_row(d, j->layer, t, j->imposed, j->edits ? j->edits[t] : NULL, j->x + at,
-                  (j->before ? j->before : j->x) + at, h, second, scores,
-                  j->experts + t * hp->n_experts_used, j->weights + t * hp->n_experts_used);
+                  before, h, second, scores, j->experts + t * hp->n_experts_used,
+                  j->weights + t * hp->n_experts_used);
         if (j->scores)
             memcpy(j->scores + (size_t)t * (size_t)hp->n_experts, scores,
                    (size_t)shape_choices(&shape->ffn) * sizeof *scores);
@@ -952,13 +1061,14 @@ static const float *keep_phase(struct cpu_device *d, int tid, int rows, const fl
     return d->added;
 }
 
-/* Layers with a shortcut, identities or hyper-connections run as single jobs. */
+/* Layers with a shortcut, identities, hyper-connections, a router by a row or a weighted stream run
+ * as single jobs. */
 static bool cpu_fuses(const struct device *device, int layer)
 {
     const struct layer_shape *s = shape_of((const struct cpu_device *)device, layer);
 
-    return s->shortcut == SHORTCUT_NONE && !s->ffn.router.identities &&
-           !hparams_hyper(&((const struct cpu_device *)device)->model->hp);
+    return s->shortcut == SHORTCUT_NONE && !s->ffn.router.identities && !s->ffn.router.row &&
+           !s->weighted && !hparams_hyper(&((const struct cpu_device *)device)->model->hp);
 }
 
 static void layers_region(void *ctx, int tid, int n)

@@ -91,7 +91,13 @@ void combine_row(const struct cpu_device *d, int tid, int layer, const float *ou
     float scaled[CPU_USED_MAX];
 
     weights = scaled_weights(d, layer, weights, used, scaled);
-    if (s->shortcut != SHORTCUT_NONE)
+    if (s->weighted) {
+        float *sum = d->threads[tid].row;
+
+        memset(sum, 0, (size_t)hidden * sizeof *sum);
+        d->k->combine(sum, out, stride, weights, used, hidden, sum);
+        residual_row(d, &d->model->layers[layer].combined, sum, x, x);
+    } else if (s->shortcut != SHORTCUT_NONE)
         shortcut_row(d, layer, out, stride, weights, beside, x);
     else if (s->norms.after)
         add_normed(d, tid, layer, out, stride, weights, x);
@@ -126,7 +132,9 @@ static void choose(const struct cpu_device *d, int layer, int place,
     int stride = hp->n_experts_used, n = s->used;
 
     assert(layer >= 0 && layer < d->model->hp.n_layers);
-    if (router_rows(s))
+    if (s->router.row)
+        router_row_scores(d, layer, h, scores);
+    else if (router_rows(s))
         d->k->router(d->router[layer], router_groups(s), hp->hidden, h, scores);
     if (d->model->layers[layer].score_bias)
         d->k->add(scores, d->model->layers[layer].score_bias, shape_choices(s));
@@ -147,8 +155,10 @@ static void choose(const struct cpu_device *d, int layer, int place,
             weights[i] = imposed->weights ? imposed->weights[at + (size_t)i] : 1.0f / (float)n;
         }
     }
-    for (int i = 0; i < n && s->router.identities; i++)
-        experts[i] = experts[i] < s->experts ? experts[i] : -1; /* its weight stays */
+    for (int i = 0; i < n && s->router.identities; i++) {
+        weights[i] = experts[i] < s->experts || !s->router.nothing ? weights[i] : 0.0f;
+        experts[i] = experts[i] < s->experts ? experts[i] : -1; /* an identity's weight stays */
+    }
     if (s->grouped) {
         num_adjugates(s, experts, weights, experts + n, weights + n);
         n += n;
@@ -175,8 +185,8 @@ void route_row(const struct cpu_device *d, int layer, int row,
     bool apart = shape_normed_rows(s) > 1;
 
     norm_row(d, &s->norms, apart ? &w->router_norm : &w->expert_norm, x, h);
-    choose(d, layer, place, imposed, edits, s->ffn.router.early ? before : h, scores, experts,
-           weights);
+    choose(d, layer, place, imposed, edits, s->ffn.router.early || s->ffn.router.row ? before : h, scores,
+           experts, weights);
     if (apart) {
         norm_row(d, &s->norms, &w->routed_norm, x, h);
         norm_row(d, &s->norms, &w->expert_norm, x, second);

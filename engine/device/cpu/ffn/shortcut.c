@@ -16,7 +16,7 @@ void shortcut_row(const struct cpu_device *d, int layer, const float *out, ptrdi
     float *kept;
 
     assert(beside && !s->norms.after && !s->scaled);
-    kept = beside + hparams_beside(hp) - hidden;
+    kept = beside + hparams_beside(hp) - 2 * hp->router_row - hidden;
     if (s->shortcut == SHORTCUT_ENTERS) {
         d->k->combine(x, out, stride, weights, shape_used(s), hidden, x);
         d->k->add(x, kept, hidden);

@@ -32,9 +32,8 @@ static bool needs_rows(const struct layer_weights *w)
            (w->v.bytes && matrix_takes_rows(&w->v)) || (w->z.bytes && matrix_takes_rows(&w->z));
 }
 
-/* Rule 6 on one head of the row that stands at pos, times scale. */
-static void rotate(const struct cpu_device *d, const struct mixer_shape *a,
-                   const struct span_place *at, float *x, int pos, float scale)
+void attention_rotate(const struct cpu_device *d, const struct mixer_shape *a,
+                      const struct span_place *at, float *x, int pos, float scale)
 {
     int half = a->rope_dims / 2;
     size_t row = (size_t)pos * (size_t)half, bytes = (size_t)half * sizeof *x;
@@ -69,7 +68,7 @@ static void finish_head(const struct cpu_device *d, int layer, const struct span
 
     if (heads && !behind)
         d->k->rms_norm(x, a->key_dim, norm, 1.0f / (float)a->key_dim, s->norms.eps, x);
-    rotate(d, a, at, x, pos, behind ? 1.0f : scale);
+    attention_rotate(d, a, at, x, pos, behind ? 1.0f : scale);
     if (!behind)
         return;
     d->k->rms_norm(x, a->key_dim, norm, 1.0f / (float)a->key_dim, s->norms.eps, x);
@@ -658,6 +657,14 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
     return in;
 }
 
+void attention_attend(struct cpu_device *d, int tid, int layer, int rows, float *y, float *residual)
+{
+    const struct matrix *o = &d->model->layers[layer].o;
+    struct input in = attend(d, tid, layer, o, rows);
+
+    output_phase(d, tid, o, &in, merge_row, &layer, y, residual);
+}
+
 static void attention_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x,
                              float *y, float *residual)
 {
@@ -667,8 +674,7 @@ static void attention_phases(struct cpu_device *d, int tid, int layer, int rows,
     assert(layer >= 0 && layer < d->model->hp.n_layers);
     assert(rows > 0 && rows <= d->max_rows);
     qkv_phase(d, tid, layer, &in, x);
-    in = attend(d, tid, layer, &w->o, rows);
-    output_phase(d, tid, &w->o, &in, merge_row, &layer, y, residual);
+    attention_attend(d, tid, layer, rows, y, residual);
 }
 
 static double attention_work(const struct cpu_device *d, int layer, int rows)

@@ -51,7 +51,8 @@ int kv_layout(struct cpu_device *d, struct error *e)
         d->fixed_bytes += (l->keeps.fixed_bytes + 63) & ~(size_t)63;
         l->drafts_at = d->drafts_bytes;
         if (l->keeps.fixed_bytes)
-            d->drafts_bytes += (size_t)d->base.config.drafts * (size_t)recurrent_width(d, i) *
+            d->drafts_bytes += (size_t)d->base.config.drafts *
+                               (size_t)(recurrent_width(d, i) + shape_convolved_columns(m)) *
                                sizeof(float);
     }
     if (!d->page_bytes)

@@ -9,6 +9,7 @@ const struct cpu_mixer *const cpu_mixers[MIXER_KINDS] = {
     [MIXER_MAMBA1] = &cpu_recurrent_mixer,
     [MIXER_MAMBA2] = &cpu_recurrent_mixer,
     [MIXER_MLA] = &cpu_mla_mixer,
+    [MIXER_CONVOLVED] = &cpu_convolved_mixer,
 };
 
 struct prefetch_hint layer_hint(const struct cpu_device *d, int tid, int layer)
