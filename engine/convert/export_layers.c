@@ -334,6 +334,19 @@ static void put_indexers(struct gguf_writer *w, const struct model *m, const str
         gguf_add_bool(w, mixer_of(m, l)->index_heads > 0);
 }
 
+/* Positions that a key of each layer's indexer stands for; 0: it has none. */
+static void put_ratios(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    const char *name = renamed_key(family, "indexer_compress_ratio");
+    char key[EXPORT_KEY];
+
+    if (!name)
+        return;
+    gguf_put_array(w, export_key(family, name, key), GGUF_I32, (size_t)m->hp.n_layers);
+    for (int l = 0; l < m->hp.n_layers; l++)
+        gguf_add_i32(w, mixer_of(m, l)->index_ratio);
+}
+
 void export_put_layers(struct gguf_writer *w, const struct model *m, const struct family *family,
                        const struct model *mtp)
 {
@@ -355,6 +368,7 @@ void export_put_layers(struct gguf_writer *w, const struct model *m, const struc
     put_rotated(w, m, family);
     put_clamps(w, m, family);
     put_indexers(w, m, family);
+    put_ratios(w, m, family);
     if (m->hp.streams)
         put_streams(w, m, family);
     if (family->gguf_sections)

@@ -38,7 +38,9 @@ struct state_size state_size(const struct mixer_shape *m, enum kv_type k, enum k
 
     switch (m->kind) {
     case MIXER_ATTENTION:
-        return m->keys_of ? none : rows(m, m->kv_heads, m->key_dim, shape_value_dim(m), k, v);
+        return m->keys_of ? none
+                            : rows(m, m->kv_heads + (m->index_heads > 0), m->key_dim,
+                                   shape_value_dim(m), k, v);
     case MIXER_MLA:
         return rows(m, 1, m->kv_rank + m->rope_dims, m->index_heads ? m->index_dim : 0, k, v);
     case MIXER_CONVOLVED: {
@@ -106,7 +108,7 @@ uint64_t state_read_bytes(const struct hparams *hp, enum kv_type k, enum kv_type
         struct state_size s = state_size(m, k, v);
         int most = s.ring ? s.ring + n_rows - 1 : seen;
 
-        if (m->index_top && seen > m->index_top) { /* all of the indexer's keys */
+        if (m->kind == MIXER_MLA && m->index_top && seen > m->index_top) { /* all of the indexer's keys */
             sum += kv_type_bytes(v, s.value_dim) * (uint64_t)seen;
             most = m->index_top * n_rows;
             s.token_bytes -= kv_type_bytes(v, s.value_dim);

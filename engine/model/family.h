@@ -129,6 +129,8 @@ enum tensor_role {
     TENSOR_INDEX_K,
     TENSOR_INDEX_WEIGHTS,
     TENSOR_INDEX_NORM,
+    TENSOR_INDEX_QK,     /* queries and the key, stacked by rows in this order */
+    TENSOR_INDEX_Q_NORM, /* of a head's queries */
     TENSOR_ROUTER_BIAS, /* (experts) or (1, experts): only for the choice */
     TENSOR_DENSE_GATE,  /* of a dense layer: the same */
     TENSOR_DENSE_UP,

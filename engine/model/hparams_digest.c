@@ -6,7 +6,7 @@
 
 #define FIELD(f) digest_add(d, &(f), sizeof(f))
 
-static_assert(sizeof(struct mixer_shape) == 160, "a field of mixer_shape is not hashed");
+static_assert(sizeof(struct mixer_shape) == 164, "a field of mixer_shape is not hashed");
 static_assert(sizeof(struct router_shape) == 44, "a field of router_shape is not hashed");
 static_assert(sizeof(struct ffn_shape) == 96, "a field of ffn_shape is not hashed");
 static_assert(sizeof(struct norms_shape) == 16, "a field of norms_shape is not hashed");
@@ -72,6 +72,8 @@ static void add_mixer(struct digest *d, const struct mixer_shape *s)
         FIELD(s->index_dim);
         FIELD(s->index_top);
         FIELD(s->index_rope);
+        if (s->index_ratio)
+            FIELD(s->index_ratio);
     }
     if (s->chunked || s->q_norm_unsaid != 0.0f) {
         add_flag(d, s->chunked);

@@ -81,6 +81,10 @@ struct mixer_shape {
      * of index_dim values chooses them; 0 heads: the choice is that of the last layer before with
      * an indexer (arXiv:2603.12201). The first rope_dims values of its heads are rotated so. */
     int index_heads, index_dim, index_top;
+    /* Attention over chosen blocks (QSA, Qwen4): a key of the indexer stands for so many positions,
+     * of which as many blocks are chosen as hold index_top; a row's last, incomplete block is seen
+     * as well. 0: a key stands for its position */
+    int index_ratio;
     enum rope_pairing index_rope;
     /* recurrent kinds: taps of the convolution, groups that share B and C (Mamba2), state width */
     int taps, groups, state;
@@ -357,7 +361,9 @@ static inline int shape_first_key(const struct mixer_shape *s, int pos)
 /* MLA: keys that a query at this position sees. */
 static inline int shape_seen_keys(const struct mixer_shape *s, int pos)
 {
-    return s->index_top && pos >= s->index_top ? s->index_top : pos + 1;
+    int tail = s->index_ratio ? (pos + 1) % s->index_ratio : 0;
+
+    return s->index_top && pos + 1 - tail > s->index_top ? s->index_top + tail : pos + 1;
 }
 
 /* MIXER_CONVOLVED: rows of each of the two matrices of values. */

@@ -56,6 +56,12 @@ static const struct family_key keys_4[] = {
     KEYS_COMMON,
     KEYS_EXPERTS("moe_intermediate_size"),
     {FIELD(streams), KEY_INT, {"hyper_connection.count"}, {"hc_count"}, 4, 2, HPARAMS_STREAMS_MOST},
+    {FIELD(common.mixer.index_heads), KEY_INT, {"attention.indexer.head_count"},
+     {"indexer_n_heads"}, 0, 1, 4096},
+    {FIELD(common.mixer.index_dim), KEY_INT, {"attention.indexer.key_length"},
+     {"indexer_head_dim"}, 0, 2, 4096},
+    {FIELD(common.mixer.index_top), KEY_INT, {"attention.indexer.top_k"}, {"indexer_budget"},
+     0, 1, 1 << 27},
     {FIELD(stream_rank), KEY_INT, {"hyper_connection.low_rank"}, {"hc_lowrank"}, 320, 1, 1 << 20},
     KEYS_END,
 };
@@ -78,6 +84,13 @@ static const struct family_tensor tensors_4[] = {
     TENSORS_GATED_STREAMS(TENSOR_HYPER_END, "output_hc_", "model.hyper_connection_mixer."),
     TENSORS_OPERATORS(NET "in_proj_qkv.weight", NET "in_proj_z.weight", "blk.%l.ssm_beta.weight",
                       "blk.%l.ssm_ba.weight", NET "in_proj_b.weight", NET "in_proj_a.weight"),
+    {TENSOR_INDEX_QK, false, {NULL}, {HF "self_attn.indexer.index_qk_proj.weight"}},
+    {TENSOR_INDEX_Q, false, {"blk.%l.indexer.q_proj.weight"}, {NULL}},
+    {TENSOR_INDEX_K, false, {"blk.%l.indexer.k_proj.weight"}, {NULL}},
+    {TENSOR_INDEX_Q_NORM, false, {"blk.%l.indexer.q_norm.weight"},
+     {HF "self_attn.indexer.q_layernorm.weight"}},
+    {TENSOR_INDEX_NORM, false, {"blk.%l.indexer.k_norm.weight"},
+     {HF "self_attn.indexer.k_layernorm.weight"}},
     TENSORS_END,
 };
 
@@ -97,10 +110,11 @@ static const struct family_rename renamed[] = {{"linear_num_value_heads", "ssm.t
                                                {"full_attention_interval",
                                                 "full_attention_interval"},
                                                {"recurrent_layers", "attention.recurrent_layers"},
-                                               {"indexer_budget", "attention.indexer.top_k"},
+                                               {"indexer_compress_ratio",
+                                                "attention.compress_ratios"},
                                                {NULL, NULL}};
 
-static const char *const ignored[] = {"mtp.*", "model.visual.*", "*.indexer.*", NULL};
+static const char *const ignored[] = {"mtp.*", "model.visual.*", NULL};
 static const char *const stops[] = {"<|im_end|>", "<|endoftext|>", NULL};
 
 /* gguf_tiled: llama.cpp's converter reorders value heads (conversion/qwen.py, _reorder_v_heads). */
@@ -134,18 +148,29 @@ static void check_4(const struct hparams *hp, struct describer *d)
 {
     struct meta_value ple = describe_is_gguf(d) ? weight_file_meta(d->f, "qwen4exp.ple.layers")
                                                 : family_config(d->f, "ple_layer_ids");
-    int budget = describe_int(d, "indexer_budget", 0, 1, 1 << 27);
 
     if (ple.type == META_ARRAY && ple.len)
         describe_refuse(d, "its embeddings of n-grams (ple_layer_ids) are not computed");
-    if (budget < hp->context_max)
-        describe_refuse(d,
-                        "its attention sees %d keys at most (indexer_budget) of %d: the choice of "
-                        "blocks of keys is not computed",
-                        budget, hp->context_max);
     if (hp->stream_rank % 16)
         describe_refuse(d, "hc_lowrank of %d is not computed: multiples of 16 are",
                         hp->stream_rank);
+}
+
+/* Of attention over chosen blocks of keys. */
+static void set_blocks(struct mixer_shape *m, int layer, struct describer *d)
+{
+    m->index_ratio = describe_int_at(d, "indexer_compress_ratio", layer, 0);
+    if (m->index_ratio < 1 || m->index_top % m->index_ratio)
+        describe_refuse(d,
+                        "blocks of %d keys (indexer_compress_ratio) do not divide the %d that a "
+                        "token of layer %d sees (indexer_budget)",
+                        m->index_ratio, m->index_top, layer);
+    if (m->index_dim % 16 || m->index_dim > m->key_dim || m->index_dim < m->rope_dims)
+        describe_refuse(d,
+                        "heads of %d values of its indexer (indexer_head_dim), %d of them rotated, "
+                        "are not computed: a multiple of 16 up to head_dim is, not below what is "
+                        "rotated",
+                        m->index_dim, m->rope_dims);
 }
 
 static void layers_4(struct hparams *hp, struct describer *d)
@@ -159,6 +184,8 @@ static void layers_4(struct hparams *hp, struct describer *d)
     for (int l = 0; l < hp->n_layers; l++)
         if (shape_recurrent(&hp->layers[l].mixer))
             hp->layers[l].mixer.gate_sigmoid = sigmoid;
+        else
+            set_blocks(&hp->layers[l].mixer, l, d);
     hp->stream_kind = STREAMS_GATED;
 }
 
