@@ -604,6 +604,15 @@ START_TEST(the_program_says_so)
     ck_assert_msg(strstr(err, "plan cpu (was gpu)") != NULL, "%s", err);
     ck_assert_str_eq(out, want);
     SAYS(err, "LOST: ");
+    /* memory of its own: keys and values of the prompt move to where tokens are computed */
+    for (int k = 0; k < 2; k++) {
+        ck_assert_msg(run("none", k ? "--place gpu --place-prompt cpu --stats"
+                                    : "--place cpu --place-prompt gpu --stats") == 0,
+                      "%s", err);
+        ck_assert_str_eq(out, want);
+        SAYS(err, "KiB of keys and values copied to where tokens are computed");
+        ck_assert_ptr_null(strstr(err, " 0.0 KiB of keys and values"));
+    }
     ck_assert_msg(run("none", "--audit -1") == 2, "%s", err);
     ck_assert_msg(run("none", "--audit often") == 2, "%s", err);
 }

@@ -325,6 +325,32 @@ static const struct {
       {.mixer = {MIXER, .gated = true, .gate = GATE_APART, .gate_softplus = true},
        .ffn = {.experts = 5, .used = 2, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
        .norms = {RMS}}}},
+    {"like jetmoe: heads of experts, which a router weights",
+     false,
+     {{.mixer = {.heads = 8,
+                 .kv_heads = 2,
+                 .key_dim = 64,
+                 .rope_dims = 64,
+                 .gated = true,
+                 .gate = GATE_ROUTED,
+                 .experts = 4,
+                 .used = 2},
+       .ffn = {.experts = 5, .used = 2, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
+       .norms = {RMS}},
+      {.mixer = {.heads = 24,
+                 .kv_heads = 1,
+                 .key_dim = 32,
+                 .rope_dims = 8,
+                 .gated = true,
+                 .gate = GATE_ROUTED,
+                 .experts = 24,
+                 .used = 3,
+                 .window = 30},
+       .ffn = {.kind = FFN_DENSE, .shared = 1, .shared_width = 512},
+       .norms = {RMS}},
+      {.mixer = {MIXER, .sinks = true},
+       .ffn = {.experts = 5, .used = 2, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
+       .norms = {RMS}}}},
     {"like laguna: more heads, rotated by another table and less of them, in layers with a window",
      true,
      {{.mixer = {.heads = 4, .kv_heads = 2, .key_dim = 128, .rope_dims = 64},
@@ -699,7 +725,8 @@ START_TEST(test_kinds_on_opencl)
         ck_abort_msg("%s: %s: %s", layer_kinds[_i].name, conformance_job_name(r.finding[0].job),
                      r.finding[0].what);
     for (int l = 0; l < 3; l++) { /* what stays on the CPU */
-        latent |= layers[l].mixer.kind == MIXER_MLA || layers[l].mixer.qk_norm_turned;
+        latent |= layers[l].mixer.kind == MIXER_MLA || layers[l].mixer.qk_norm_turned ||
+                  layers[l].mixer.experts;
         experts &= !layers[l].ffn.router.on_input && !layers[l].ffn.grouped;
     }
     ck_assert_int_eq(r.checks[CONFORMANCE_HEAD] > 0, !s.embedding_width);

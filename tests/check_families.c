@@ -39,7 +39,8 @@ static const char *const folders[] = {"mixtral",         "olmoe",          "qwen
                                       "llama4",          "muse_glimmer",   "maple",
                                       "step3p5",         "mimo_v2_flash",  "grovemoe",
                                       "longcat_flash",   "deepseek_v32",   "glm_moe_dsa",
-                                      "zaya",            "qwen4_exp-all",  "qwen4_exp-blocks"};
+                                      "zaya",            "jetmoe",         "qwen4_exp-all",
+                                      "qwen4_exp-blocks"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {

@@ -688,6 +688,7 @@ static const char *const families[] = {
     "longcat_flash",
     "deepseek_v32",
     "glm_moe_dsa",
+    "jetmoe",
     "zaya",
     "llama",
     "mixtral",

@@ -77,6 +77,7 @@ static const char *const folders[] = {"llama",
                                       "longcat_flash",
                                       "deepseek_v32",
                                       "glm_moe_dsa",
+                                      "jetmoe",
                                       "zaya",
                                       "qwen2_moe-step2",
                                       "qwen3_moe-gptq-g32-act"};

@@ -28,12 +28,10 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Not linear modules (gpt2: check_lora.c), of types into which nothing is merged, or refused: two
- * of our layers have one number there (longcat_flash). */
+/* Not linear modules (gpt2: check_lora.c), or of types into which nothing is merged. */
 static bool is_left_out(const char *folder)
 {
-    static const char *const names[] = {"gpt2", "gpt_oss-mxfp4", "qwen3_moe-gptq-g32-act",
-                                        "longcat_flash"};
+    static const char *const names[] = {"gpt2", "gpt_oss-mxfp4", "qwen3_moe-gptq-g32-act"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(folder, names[i]) == 0)
@@ -76,6 +74,22 @@ static bool is_linear(const struct tensor_view *t, int layers)
     return !at || atoi(at + strlen("layers.")) < layers;
 }
 
+/* Whether it belongs to an expert without a last matrix: an identity's (longcat_flash), which the
+ * official code allocates and does not use. */
+static bool is_unused(const struct weight_file *w, const struct tensor_view *t)
+{
+    const char *at = strstr(t->name, ".experts."), *end = at ? strrchr(t->name, '_') : NULL;
+    char down[600];
+
+    while (end && end[-1] != '.')
+        end--;
+    if (!end)
+        return false;
+    snprintf(down, sizeof down, "%.*sdown_proj.weight", (int)(end - t->name), t->name);
+    return strstr(end, "_proj.weight") && at[9] >= '0' && at[9] <= '9' &&
+           !weight_file_find(w, down);
+}
+
 static void write_values(FILE *f, size_t n, unsigned *seed)
 {
     for (size_t i = 0; i < n; i++) {
@@ -100,8 +114,9 @@ static int write_adapter(const char *folder, const struct weight_file *w, int la
     mkdir(folder, 0755);
     for (size_t i = 0; i < weight_file_count(w); i++) {
         const struct tensor_view *t = weight_file_at(w, i);
+        bool adapted = is_linear(t, layers) && !is_unused(w, t);
 
-        for (int k = 0; k < 2 && is_linear(t, layers); k++) {
+        for (int k = 0; k < 2 && adapted; k++) {
             int64_t rows = k ? t->dims[0] : RANK, cols = k ? RANK : t->dims[1];
 
             snprintf(name, sizeof name, "base_model.model.%.*s.lora_%c.weight",
@@ -112,7 +127,7 @@ static int write_adapter(const char *folder, const struct weight_file *w, int la
                                           (json_int_t)at, (json_int_t)(at + 4 * rows * cols)));
             at += (uint64_t)(4 * rows * cols);
         }
-        modules += is_linear(t, layers);
+        modules += adapted;
     }
     text = json_dumps(root, JSON_COMPACT);
     json_decref(root);

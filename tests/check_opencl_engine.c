@@ -5,6 +5,7 @@
 #include "engine/placement/trial.h"
 #include "engine/placement/verdict.h"
 #include "engine/run/engine.h"
+#include "engine/run/internal.h"
 #include "engine/run/prompt.h"
 #include "gpu/opencl.h"
 #include "gpu/driver/tuning.h"
@@ -388,6 +389,55 @@ START_TEST(nothing_is_copied_on_shared_memory)
 }
 END_TEST
 
+static struct device_stats stats_now(const struct engine *g)
+{
+    struct device_stats s = {0};
+
+    g->slots[1].ops->stats(g->slots[1].device, &s);
+    return s;
+}
+
+/* However many sessions there are: the newest ones' keys and values are used in place, too. */
+START_TEST(many_sessions_lie_once)
+{
+    enum { SESSIONS = 70 };
+    const int ids[] = {5, 17, 42, 7, 99, 3};
+    struct device_stats before, after;
+    struct session *s = NULL;
+    struct error e = {0};
+    float *logits, *want;
+    struct engine *g;
+    size_t vocab;
+
+    if (!have_device())
+        return;
+    g = open_demo();
+    vocab = (size_t)engine_info(g)->model->hp.n_vocab;
+    want = calloc(vocab, sizeof *want);
+    logits = calloc(vocab, sizeof *logits);
+    ck_assert_int_eq(engine_eval(g, ids, 6, want, false, &e), 0);
+    place(g, "gpu");
+    if (engine_info(g)->devices[1].unified) {
+        for (int i = 0; i < SESSIONS; i++)
+            ck_assert_msg(engine_session_open(g, &s, &e) == 0, "session %d: %s", i, e.text);
+        ck_assert(attends(g));
+        before = stats_now(g);
+        ck_assert_msg(engine_session_eval(s, ids, 6, 0, logits, false, &e) == 0, "%s", e.text);
+        ck_assert_mem_eq(logits, want, vocab * sizeof *want);
+        after = stats_now(g);
+        ck_assert_uint_gt(after.jobs, before.jobs);
+        /* logits come to memory that is the test's */
+        ck_assert_uint_eq(after.row_bytes - before.row_bytes, vocab * sizeof *logits);
+        ck_assert_uint_eq(after.kv_bytes, 0);
+    } else {
+        support_skip("this device has memory of its own");
+    }
+    free(want);
+    free(logits);
+    engine_close(g);
+}
+END_TEST
+
 /* Prompts here, tokens there: on shared memory both sides have the same rows, and nothing moves. */
 START_TEST(a_handover_moves_nothing_on_shared_memory)
 {
@@ -697,6 +747,7 @@ static Suite *suite(void)
     tcase_add_loop_test(c, switching_keeps_the_text, 0, 2);
     tcase_add_loop_test(c, checkpoints_match, 0, 4);
     tcase_add_test(c, nothing_is_copied_on_shared_memory);
+    tcase_add_test(c, many_sessions_lie_once);
     tcase_add_test(c, a_handover_moves_nothing_on_shared_memory);
     tcase_add_test(c, a_model_lies_once_in_memory);
     tcase_add_test(c, two_opencl_devices);

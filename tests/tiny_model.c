@@ -397,6 +397,9 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
         if (mix->second_rope)
             hp->second_rope.dims = mix->rope_dims, hp->second_rope.of = mix->key_dim;
         w->o = random_matrix(t, s, s->hidden, mix->heads * values, s->bias, &seed);
+        if (mix->experts)
+            w->head_router = random_floats(t, (size_t)(mix->experts * s->hidden), 0.2f, 0.0f,
+                                           &seed);
         if (mix->sinks)
             w->sinks = random_floats(t, (size_t)mix->heads, 3.0f, 0.0f, &seed);
         random_experts(t, s, &shape->ffn, w, &seed);

@@ -44,7 +44,9 @@ static void put_attention(struct strbuf *b, const struct mixer_shape *m)
                                                  : "");
     strbuf_puts(b, m->bias ? ", biases" : "");
     strbuf_puts(b, m->sinks ? ", sinks" : "");
-    strbuf_puts(b, m->gated ? ", gated" : "");
+    strbuf_puts(b, m->gated && !m->experts ? ", gated" : "");
+    if (m->experts)
+        strbuf_printf(b, ", those of %d of %d experts", m->used, m->experts);
     strbuf_puts(b, m->values_are_keys ? ", values are keys" : "");
     if (m->keys_of)
         strbuf_printf(b, ", keys and values of layer %d", m->keys_of - 1);

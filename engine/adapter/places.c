@@ -25,6 +25,7 @@ static const struct role {
     {TENSOR_V_BEFORE, WHERE_MIXER, {MATRIX_V_BEFORE, MATRIX_PARTS}},
     {TENSOR_O, WHERE_MIXER, {MATRIX_O, MATRIX_PARTS}},
     {TENSOR_QKV, WHERE_MIXER, {MATRIX_Q, MATRIX_K, MATRIX_V}},
+    {TENSOR_KV, WHERE_MIXER, {MATRIX_K, MATRIX_V, MATRIX_PARTS}},
     {TENSOR_Q_A, WHERE_MIXER, {MATRIX_Q_A, MATRIX_PARTS}},
     {TENSOR_Q_B, WHERE_MIXER, {MATRIX_Q, MATRIX_PARTS}},
     {TENSOR_KV_A, WHERE_MIXER, {MATRIX_KV_A, MATRIX_PARTS}},
@@ -79,21 +80,33 @@ static int number(const char **p)
     return digits && digits < 7 ? n : -1;
 }
 
-/* Whether the name matches the pattern, %l and %e being numbers; the name may lack the
- * ".weight". */
-static bool matches(const char *pattern, const char *name, struct place *out)
+/* Whether the name matches the pattern, its words being numbers (family.h); the name may lack the
+ * ".weight". parts: how many of our layers one of a folder is. */
+static bool matches(const char *pattern, const char *name, int parts, struct place *out)
 {
+    int whole = -1, part = 0;
+    bool first = false;
+
     out->layer = out->expert = -1;
     for (; *pattern && *name; pattern++) {
-        if (pattern[0] == '%' && (pattern[1] == 'l' || pattern[1] == 'e')) {
-            int *to = *++pattern == 'l' ? &out->layer : &out->expert;
+        if (pattern[0] == '%' && pattern[1] && strchr("lepsf", pattern[1])) {
+            char word = *++pattern;
+            int *to = word == 'l'   ? &out->layer
+                      : word == 'e' ? &out->expert
+                      : word == 's' ? &part
+                                    : &whole;
 
+            first |= word == 'f';
             if ((*to = number(&name)) < 0)
                 return false;
         } else if (*pattern != *name++) {
             return false;
         }
     }
+    if (whole >= 0 && (part >= parts || (first && part)))
+        return false;
+    if (whole >= 0)
+        out->layer = whole * parts + part;
     return !*name && (!*pattern || strcmp(pattern, ".weight") == 0);
 }
 
@@ -103,17 +116,18 @@ static bool spelled(const struct reading *r, const char *pattern, const char *na
                     struct place *out)
 {
     const char *nested = r->family->nested;
+    int parts = r->family->parts ? r->family->parts : 1;
     char other[400];
 
-    if (matches(pattern, name, out))
+    if (matches(pattern, name, parts, out))
         return true;
     snprintf(other, sizeof other, "model.%s", name);
-    if (matches(pattern, other, out))
+    if (matches(pattern, other, parts, out))
         return true;
     if (!nested || strncmp(name, nested, strlen(nested)) != 0)
         return false;
     snprintf(other, sizeof other, "model.%s", name + strlen(nested));
-    return matches(pattern, other, out);
+    return matches(pattern, other, parts, out);
 }
 
 bool place_of(const struct reading *r, enum weight_format format, const char *name, int *row,

@@ -41,7 +41,7 @@ static const char *other_mixer(const struct mixer_shape *a, const struct mixer_s
            : !near(a->value_factor, b->value_factor) || !near(a->latent_factor, b->latent_factor)
                ? "factor of values"
            : a->sinks != b->sinks || a->gated != b->gated || a->gate != b->gate ||
-                   a->qk_norm != b->qk_norm
+                   a->experts != b->experts || a->used != b->used || a->qk_norm != b->qk_norm
                ? "attention"
                : NULL;
 }

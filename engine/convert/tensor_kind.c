@@ -26,6 +26,7 @@ bool tensor_kind_rounded(const struct tensor_view *t)
         "per_layer_model_proj",
         "ffn_gate_tid2eid",
         "indexer.proj",
+        "attn_gate_inp.weight",
         "ffn_router",
     };
 

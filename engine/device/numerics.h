@@ -43,7 +43,10 @@
  *    fma(o_c[d], f_c, out_d); result out_d * num_recip(sum). Tokens outside the window and chunks
  * without a visible token are skipped. Where the head has a sink s, m is at least s, and sum begins
  * at num_exp(s - m) instead of +0. Where the output is gated, it is that result * num_sigmoid of
- * the gate, or num_softplus of it; a gate may be that of a whole head. Without rotary embeddings
+ * the gate, or num_softplus of it; a gate may be that of a whole head. Of heads
+ * that are routed, the scores by rule 3 in F32 of the normed row and num_route as in rule 10
+ * (softmax, normalised) give each expert's weight, and the result is times that of head mod
+ * experts, +0 of experts that were not chosen. Without rotary embeddings
  * rule 6 copies and q' = q * scale. Values may be normed by the head before they are rounded: rule
  * 5's x*r.
  * 8. Expert: h = num_activate(gate, up) (gate and up by rule 2, each with its bias where there is

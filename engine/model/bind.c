@@ -398,6 +398,47 @@ static int bind_block_indexer(struct binding *b, struct layer_weights *w, int la
     return 0;
 }
 
+/* A folder's heads of several experts become heads of one matrix, those that read the same keys
+ * beside each other. */
+static int bind_regrouped(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    const struct mixer_shape *a = &hparams_layer(&b->model->hp, layer)->mixer;
+    int hidden = b->model->hp.hidden, of_one = a->kv_heads * a->key_dim, rc;
+    struct job_heads rows = {a->experts, a->kv_heads, a->key_dim, false}, columns = rows;
+    const struct tensor_view *q = want(b, TENSOR_HEADS_Q, layer, 0, e), *kv, *o;
+
+    columns.columns = true;
+    if (!q || !(kv = want(b, TENSOR_KV, layer, 0, e)) ||
+        !(o = want(b, TENSOR_HEADS_O, layer, 0, e)))
+        return ERR_MODEL;
+    if (q->packed || o->packed || dtype_is_quantised(o->type))
+        return error_set(e, ERR_MODEL, "%s: tensor %s is packed; floats are needed here",
+                         weight_file_path(b->model->file), q->packed ? q->name : o->name);
+    if ((rc = check_shape(b, q, a->experts, of_one, hidden, e)) ||
+        (rc = check_shape(b, kv, 2 * of_one, hidden, 0, e)) ||
+        (rc = check_shape(b, o, a->experts, hidden, of_one, e)) ||
+        (rc = add_job(b, TENSOR_Q, layer,
+                      (struct matrix_job){.matrix = &w->q, .tensor = q, .heads = rows},
+                      a->experts * of_one, hidden, e)) ||
+        (rc = add_matrix(b, &w->k, TENSOR_K, layer, kv, 0, of_one, hidden, e)) ||
+        (rc = add_matrix(b, &w->v, TENSOR_V, layer, kv, of_one, of_one, hidden, e)) ||
+        (rc = add_job(b, TENSOR_O, layer,
+                      (struct matrix_job){.matrix = &w->o, .tensor = o, .heads = columns}, hidden,
+                      a->experts * of_one, e)))
+        return rc;
+    return bind_vector(b, &w->o.bias, TENSOR_HEADS_BIAS, layer, hidden, e);
+}
+
+/* Scores are computed in F32, as those of other experts are. */
+static int bind_head_router(struct binding *b, struct layer_weights *w, int layer, struct error *e)
+{
+    int experts = hparams_layer(&b->model->hp, layer)->mixer.experts, hidden = b->model->hp.hidden;
+    const struct tensor_view *t = want(b, TENSOR_HEADS_ROUTER, layer, 0, e);
+    int rc = t ? check_shape(b, t, experts, hidden, 0, e) : ERR_MODEL;
+
+    return rc ? rc : add_vector(b, &w->head_router, t, 0, (int64_t)experts * hidden, e);
+}
+
 static int bind_attention(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct hparams *hp = &b->model->hp;
@@ -414,6 +455,10 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
     } part[3] = {
         {&w->q, TENSOR_Q, 0, q}, {&w->k, TENSOR_K, q, kv}, {&w->v, TENSOR_V, q + kv, values}};
 
+    if (a->experts && (rc = bind_head_router(b, w, layer, e)))
+        return rc;
+    if (a->experts && family_tensor(b->family, b->model->file, TENSOR_HEADS_Q, layer, 0, false))
+        return bind_regrouped(b, w, layer, e);
     if (fused && (rc = turned ? check_shape(b, fused, hp->hidden, all, 0, e)
                               : check_shape(b, fused, all, hp->hidden, 0, e)))
         return rc;
@@ -526,6 +571,7 @@ struct stack {
     const struct tensor_view *t, *bias;
     int wide, first, step;
     bool transposed;
+    bool same_bias; /* one for all of them */
 };
 
 static int find_stack(struct binding *b, int layer, enum tensor_role one, enum tensor_role all,
@@ -534,7 +580,8 @@ static int find_stack(struct binding *b, int layer, enum tensor_role one, enum t
     const struct weight_file *f = b->model->file;
     int experts = hparams_layer(&b->model->hp, layer)->ffn.experts, rc;
 
-    *s = (struct stack){family_tensor(b->family, f, all, layer, 0, false), NULL, rows, 0, 1, false};
+    *s = (struct stack){
+        .t = family_tensor(b->family, f, all, layer, 0, false), .wide = rows, .step = 1};
     if (!s->t && one != TENSOR_DOWN) {
         all = TENSOR_GATE_UPS;
         s->t = family_tensor(b->family, f, all, layer, 0, false);
@@ -547,6 +594,11 @@ static int find_stack(struct binding *b, int layer, enum tensor_role one, enum t
     if (s->t && (rc = s->transposed ? check_shape(b, s->t, experts, cols, s->wide, e)
                                     : check_shape(b, s->t, experts, s->wide, cols, e)))
         return rc;
+    if (s->t && !s->bias && one == TENSOR_DOWN &&
+        (s->bias = family_tensor(b->family, f, TENSOR_SUM_BIAS, layer, 0, false))) {
+        s->same_bias = true;
+        return check_shape(b, s->bias, rows, 0, 0, e);
+    }
     return s->bias ? check_shape(b, s->bias, experts, s->wide, 0, e) : 0;
 }
 
@@ -565,7 +617,9 @@ static int add_stacked(struct binding *b, struct matrix *m, enum tensor_role rol
                                                .row_step = s->step > 1 ? (size_t)s->step * row : 0},
                            rows, cols, e);
 
-    return rc || !s->bias ? rc : add_steps(b, &m->bias, s->bias, at + s->first, s->step, rows, e);
+    return rc || !s->bias ? rc
+                          : add_steps(b, &m->bias, s->bias, s->same_bias ? 0 : at + s->first,
+                                      s->step, rows, e);
 }
 
 /* One of gate, up, down of every expert: a tensor each, one for all, or (gate and up) a fused one.

@@ -14,6 +14,14 @@ struct job_split {
     bool across;
 };
 
+/* Heads of a few experts that become neighbours: head h of expert x, the tensor's (x*heads + h)-th
+ * stretch of dim rows, is the matrix's (h*experts + x)-th; columns: stretches of dim columns of a
+ * row, which is the same row of each expert's part of the tensor. */
+struct job_heads {
+    int experts, heads, dim;
+    bool columns;
+};
+
 /* Rows of a tensor that become one matrix. Byte counts assume consecutive rows of the tensor's
  * type, also for packed tensors, which have no such rows. */
 struct matrix_job {
@@ -27,11 +35,12 @@ struct matrix_job {
     bool mapped;
     bool paged;             /* it stays on disk: `to` is unused */
     struct job_split split; /* stride 0: all rows from there on */
+    struct job_heads heads; /* experts 0: none of that */
 };
 
 static inline bool gathered(const struct matrix_job *j)
 {
-    return j->row_step != 0 || j->tensor->packed;
+    return j->row_step != 0 || j->tensor->packed || j->heads.experts;
 }
 
 /* How a vector's values are transformed. */

@@ -235,6 +235,9 @@ struct block_bytes model_block_parts(const struct model *m, struct block_id id)
                    ((l->router_bias ? choices : 0) + (l->score_bias ? choices : 0) +
                     (l->expert_scale ? (uint64_t)s->experts : 0)) *
                        sizeof(float);
+        if (l->head_router)
+            b.router += (uint64_t)hparams_layer(&m->hp, id.layer)->mixer.experts *
+                        (uint64_t)m->hp.hidden * sizeof(float);
         b.norms += convolved_values(m, id.layer) * sizeof(float);
         if (hparams_layer(&m->hp, id.layer)->weighted)
             b.norms += 8 * (uint64_t)m->hp.hidden * sizeof(float);

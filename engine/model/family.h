@@ -91,6 +91,14 @@ enum tensor_role {
     TENSOR_V,
     TENSOR_O,
     TENSOR_QKV,    /* the three stacked by rows in this order */
+    TENSOR_KV,     /* k and v likewise */
+    /* of attention whose heads are routed: (experts, hidden); in folders also (experts, heads of
+     * one * head_dim, hidden), (experts, hidden, heads of one * head_dim) and the bias (hidden) of
+     * the sum, whose GGUF names are those of Q and O */
+    TENSOR_HEADS_ROUTER,
+    TENSOR_HEADS_Q,
+    TENSOR_HEADS_O,
+    TENSOR_HEADS_BIAS,
     TENSOR_ROUTER, /* (experts, hidden) */
     TENSOR_GATE,
     TENSOR_UP,
@@ -99,6 +107,7 @@ enum tensor_role {
     TENSOR_UPS,
     TENSOR_DOWNS,    /* all experts: one leading dimension more */
     TENSOR_GATE_UPS, /* (experts, 2 * ffn, hidden), gate first */
+    TENSOR_SUM_BIAS, /* (hidden): of a layer's routed experts together, whose weights sum to 1 */
     TENSOR_Q_NORM,
     TENSOR_K_NORM, /* of a head (head_dim), or of all heads in one */
     /* of the shared expert: (width, hidden) twice, (hidden, width) */

@@ -49,6 +49,27 @@ void gather_values(const struct matrix_job *j, int row, float *out)
     packed_values(j->tensor, first + (int64_t)row * step, out);
 }
 
+/* Row r of a matrix of heads that are regrouped. */
+static void regroup(const struct matrix_job *j, int r, uint8_t *out)
+{
+    const struct job_heads *h = &j->heads;
+    const uint8_t *from = j->tensor->data;
+    size_t row = dtype_row_bytes(gather_type(j), j->matrix->cols), part = row / (size_t)h->experts,
+           each = part / (size_t)h->heads;
+    int head = r / h->dim, at;
+
+    if (!h->columns) {
+        at = (head % h->experts * h->heads + head / h->experts) * h->dim + r % h->dim;
+        memcpy(out, from + (size_t)at * row, row);
+        return;
+    }
+    for (int i = 0; i < h->heads * h->experts; i++) {
+        size_t of = (size_t)(i % h->experts) * (size_t)j->matrix->rows + (size_t)r;
+
+        memcpy(out + (size_t)i * each, from + of * part + (size_t)(i / h->experts) * each, each);
+    }
+}
+
 void gather_rows(const struct matrix_job *j, int first, int n, uint8_t *out)
 {
     const uint8_t *from = (const uint8_t *)j->tensor->data + j->from + (size_t)first * j->row_step;
@@ -62,6 +83,10 @@ void gather_rows(const struct matrix_job *j, int first, int n, uint8_t *out)
         transpose(j, from, n, out);
         return;
     }
+    for (int r = 0; r < n && j->heads.experts; r++)
+        regroup(j, first + r, out + (size_t)r * row);
+    if (j->heads.experts)
+        return;
     for (int r = 0; r < n; r++)
         memcpy(out + (size_t)r * row, from + (size_t)r * j->row_step, row);
 }
@@ -78,6 +103,11 @@ void gather_span(const struct matrix_job *j, size_t *offset, size_t *bytes)
         packed_span(j->tensor, j->split.stride ? 0 : first,
                     j->split.stride ? j->tensor->packed->rows : (int64_t)(m->rows - 1) * step + 1,
                     offset, bytes);
+        return;
+    }
+    if (j->heads.experts) {
+        *offset = 0;
+        *bytes = j->tensor->bytes;
         return;
     }
     *offset = j->from;

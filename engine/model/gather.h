@@ -1,6 +1,6 @@
 /* Inside engine/model only: matrices whose rows are not consecutive in their tensor: transposed
- * ones, alternating rows of two matrices, and packed ones. They are gathered a few rows at a time
- * during loading. Pure; any thread. */
+ * ones, alternating rows of two matrices, heads of several experts, and packed ones. They are
+ * gathered a few rows at a time during loading. Pure; any thread. */
 #ifndef ENGINE_MODEL_GATHER_H
 #define ENGINE_MODEL_GATHER_H
 

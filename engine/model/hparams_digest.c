@@ -6,7 +6,7 @@
 
 #define FIELD(f) digest_add(d, &(f), sizeof(f))
 
-static_assert(sizeof(struct mixer_shape) == 164, "a field of mixer_shape is not hashed");
+static_assert(sizeof(struct mixer_shape) == 172, "a field of mixer_shape is not hashed");
 static_assert(sizeof(struct router_shape) == 44, "a field of router_shape is not hashed");
 static_assert(sizeof(struct ffn_shape) == 96, "a field of ffn_shape is not hashed");
 static_assert(sizeof(struct norms_shape) == 16, "a field of norms_shape is not hashed");
@@ -51,6 +51,10 @@ static void add_mixer(struct digest *d, const struct mixer_shape *s)
     }
     if (s->gate_sigmoid)
         FIELD(s->gate_sigmoid);
+    if (s->gate == GATE_ROUTED) {
+        FIELD(s->experts);
+        FIELD(s->used);
+    }
     if (s->qk_norm_turned)
         add_flag(d, true);
     if (s->a_rank || s->z_rank) {

@@ -120,6 +120,11 @@ static int infer_heads(struct hparams *hp, const struct family *family, const st
         hp->common.mixer = (struct mixer_shape){.kind = MIXER_NONE, .rope = ROPE_NONE};
         return 0;
     }
+    if (family_tensor(family, f, TENSOR_HEADS_Q, l, 0, false)) { /* its family has said them all */
+        hp->common.mixer.rope_dims = hp->common.mixer.key_dim;
+        hp->common.mixer.heads = hp->common.mixer.kv_heads * hp->common.mixer.experts;
+        return 0;
+    }
     if (!o || o->n_dims != 2)
         return missing(family, f, TENSOR_O, 0, e);
     if (!kv || kv->n_dims != 2)

@@ -106,6 +106,7 @@ struct layer_weights {
     const float *scale;                  /* one number: of layer_shape.scaled; NULL: none */
     const float *score_bias;             /* (routed experts): added to the scores; NULL: none */
     const float *sinks;                  /* (heads): of mixer_shape.sinks */
+    const float *head_router;            /* (mixer_shape.experts, hidden): of GATE_ROUTED */
     /* of layer_shape.inputs: (inputs, hidden), (hidden, inputs), and the norm after both */
     struct matrix input_gate, input_out;
     struct norm_weights input_after;

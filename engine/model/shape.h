@@ -32,8 +32,11 @@ enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_WHOLE };
 enum rope_pairing { ROPE_HALVES, ROPE_PAIRS, ROPE_NONE, ROPE_PROPORTIONAL, ROPE_PAIRINGS };
 
 /* Where the gates of gated attention come from: parts of q's projection, or a matrix of their own
- * (layer_weights.z), with a gate for each value of each head, or one a head. */
-enum gate_form { GATE_WITHIN, GATE_APART, GATE_HEADS };
+ * (layer_weights.z), with a gate for each value of each head, or one a head. GATE_ROUTED: no gates
+ * but weights of a router (layer_weights.head_router): query head h belongs to expert h mod
+ * mixer_shape.experts, the weights of a token's experts are a softmax over the chosen ones, and
+ * other heads give 0 (mixture of attention heads, arXiv:2210.05144; JetMoE, arXiv:2404.07413). */
+enum gate_form { GATE_WITHIN, GATE_APART, GATE_HEADS, GATE_ROUTED };
 
 struct mixer_shape {
     enum mixer_kind kind;
@@ -61,6 +64,7 @@ struct mixer_shape {
     bool gated, gate_softplus;
     bool gate_sigmoid; /* delta net: its output times sigmoid of the gate, not silu (Qwen4) */
     enum gate_form gate;
+    int experts, used; /* GATE_ROUTED: heads / kv_heads, and those of them that a token uses */
     bool values_are_keys; /* before any norm and rotation */
     bool value_norm;      /* each head of the values is RMS-normed, without weights */
     float value_factor;   /* values are multiplied by it (MiMo-V2); 0: by 1 */
@@ -395,7 +399,7 @@ static inline int shape_query_dim(const struct mixer_shape *s)
 /* Attention: rows of the gates' own matrix; 0: there is none. */
 static inline int shape_gates(const struct mixer_shape *s)
 {
-    return !s->gated || s->gate == GATE_WITHIN
+    return !s->gated || s->gate == GATE_WITHIN || s->gate == GATE_ROUTED
                ? 0
                : s->heads * (s->gate == GATE_HEADS ? 1 : shape_value_dim(s));
 }

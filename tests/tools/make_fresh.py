@@ -148,6 +148,10 @@ CONFIGS = {
                           model_type="longcat_flash", num_layers=2, vocab_size=40, num_attention_heads=2, head_dim=16, ffn_hidden_size=8, expert_ffn_hidden_size=4,
                           q_lora_rank=8, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=16, v_head_dim=16, n_routed_experts=3, zero_expert_num=2,
                           moe_topk=2, routed_scaling_factor=1.6, rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 5000.0}),
+    # the epsilon of its layers' norms is 1e-6 whatever config.json says
+    "jetmoe": dict({k: v for k, v in TINY.items() if k not in ("num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")}, model_type="jetmoe", vocab_size=40,
+                   num_key_value_heads=2, kv_channels=8, intermediate_size=8, num_local_experts=4, num_experts_per_tok=2, rms_norm_eps=1e-5,
+                   rope_parameters={"rope_type": "default", "rope_theta": 5000.0}),
     "zaya": dict(TINY, model_type="zaya", num_hidden_layers=3, num_key_value_heads=2, moe_intermediate_size=8, num_experts=5, num_experts_per_tok=1,
                  router_hidden_size=12, cca_time0=3, cca_time1=2, sliding_window=6, rms_norm_eps=1e-5, tie_word_embeddings=True,
                  layer_types=["hybrid", "hybrid_sliding", "hybrid"],

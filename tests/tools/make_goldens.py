@@ -349,7 +349,9 @@ class Watch:
                 self.hooks.append(part.register_forward_hook(self.scored(int(layer[1]))))
             elif layer and kind == "Llama4Router":
                 self.hooks.append(part.register_forward_hook(self.weighted(int(layer[1]))))
-            elif layer and kind.endswith("Experts") and not kind.startswith("Llama4"):
+            elif layer and kind == "JetMoeTopKGating" and ".mlp." in name:
+                self.hooks.append(part.register_forward_hook(self.gating(int(layer[1]))))
+            elif layer and kind.endswith("Experts") and not kind.startswith(("Llama4", "JetMoe")):
                 self.hooks.append(part.register_forward_pre_hook(self.chosen(int(layer[1])), with_kwargs=True))
             elif re.search(r"(^|\.)(layers|h)\.\d+$", name) and "vis" not in name:
                 self.hooks.append(part.register_forward_pre_hook(self.before, with_kwargs=True))
@@ -389,6 +391,13 @@ class Watch:
             self.logits[layer] = out[1].detach()
             chosen = out[1].topk(part.top_k, dim=-1).indices
             self.experts[layer] = chosen, out[0].gather(-1, chosen).detach()
+        return hook
+
+    def gating(self, layer):
+        def hook(part, _, out):  # scores; the chosen ones' softmax
+            self.logits[layer] = out[4].detach()
+            best = out[4].topk(part.top_k, dim=-1)
+            self.experts[layer] = best.indices.detach(), best.values.softmax(-1).detach()
         return hook
 
     def chosen(self, layer):

@@ -268,6 +268,19 @@ STRANGERS |= {
                   all_dense=dict(num_experts=1, num_experts_per_tok=1), rank=dict(mamba_dt_rank="auto"), no_rank=dict(mamba_dt_rank=GONE), rank_5=dict(mamba_dt_rank=5),
                   states=dict(mamba_d_state=17), taps=dict(mamba_d_conv=2), narrow=dict(mamba_expand=1), no_conv_bias=dict(mamba_conv_bias=False),
                   no_bias=dict(mamba_proj_bias=False), window=dict(sliding_window=6), head_dim=dict(head_dim=16), odd=dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=1)),
+    "jetmoe": dict(
+        tied=dict(tie_word_embeddings=True), top_1=dict(num_experts_per_tok=1), top_3=dict(num_experts_per_tok=3), all_used=dict(num_experts_per_tok=4),
+        many=dict(num_local_experts=19, num_experts_per_tok=5), one=dict(num_local_experts=1, num_experts_per_tok=1), one_head=dict(num_key_value_heads=1),
+        three_heads=dict(num_key_value_heads=3), wide_heads=dict(kv_channels=20), odd=dict(hidden_size=40, intermediate_size=12), eps=dict(rms_norm_eps=1e-2),
+        linear=dict(rope_parameters=dict(ROPE, rope_type="linear", factor=2.0)), relu=dict(activation_function="relu"), gelu=dict(activation_function="gelu_pytorch_tanh")),
+    "zaya": dict(
+        plain=dict(layer_types=["hybrid"] * 3, sliding_window=None), no_types=dict(layer_types=GONE, sliding_window=GONE), all_windows=dict(layer_types=["hybrid_sliding"] * 3),
+        no_rope=dict(rope_parameters=GONE), taps_1=dict(cca_time0=1, cca_time1=1), taps_4=dict(cca_time0=2, cca_time1=4), one_key=dict(num_key_value_heads=1),
+        four_keys=dict(num_key_value_heads=4), biases=dict(attention_bias=True), head_bias=dict(lm_head_bias=True, tie_word_embeddings=False), row_40=dict(router_hidden_size=40),
+        one_expert=dict(num_experts=1), top_2=dict(num_experts_per_tok=2), relu=dict(hidden_act="relu"), head_20=dict(head_dim=20), odd_hidden=dict(hidden_size=36), head_6=dict(head_dim=6),
+        whole=dict(rope_parameters={"hybrid": {"rope_type": "default", "rope_theta": 5000.0}, "hybrid_sliding": {"rope_type": "default", "rope_theta": 100.0}}),
+        yarn=dict(rope_parameters={"hybrid": {"rope_type": "yarn", "rope_theta": 5000.0, "factor": 4.0, "original_max_position_embeddings": 64},
+                                   "hybrid_sliding": {"rope_type": "default", "rope_theta": 100.0}})),
     "longcat_flash": dict(
         no_identities=dict(zero_expert_num=0), null_identities=dict(zero_expert_num=None), many_identities=dict(zero_expert_num=9, moe_topk=3),
         top_1=dict(moe_topk=1), more_than_experts=dict(moe_topk=4), one_expert=dict(n_routed_experts=1, moe_topk=1), tied=dict(tie_word_embeddings=True),

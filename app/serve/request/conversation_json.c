@@ -345,7 +345,13 @@ static int read_conversation(struct job *j, const struct conversation_source *fr
 static int make_prompt(struct job *j, const struct dialogue *d, bool counted, struct prompt *out,
                        struct refusal *r)
 {
-    struct engine_info info = *server_info(j->server);
+    const struct engine_info *all = server_info(j->server);
+    /* its devices change while it is used: they are the engine's thread's */
+    struct engine_info info = {.model = all->model,
+                               .tokenizer = all->tokenizer,
+                               .chat = all->chat,
+                               .chat_error = all->chat_error,
+                               .context = all->context};
     struct stop stop = exchange_stop(j->x);
     struct error e = {0};
 

@@ -98,6 +98,25 @@ static void part_gates(struct expected *x, const struct mixer_shape *s, int row)
     }
 }
 
+/* The weights of a row's heads that are routed, 0 of the others. */
+static void route_heads(const struct layer_weights *w, const struct mixer_shape *s, const float *h,
+                        int hidden, float *gates)
+{
+    static const struct router_shape router = {.kind = ROUTER_SOFTMAX, .normalised = true};
+    float scores[NUM_EXPERTS], weights[NUM_EXPERTS];
+    int experts[NUM_EXPERTS];
+
+    for (int e = 0; e < s->experts; e++)
+        scores[e] = num_dot(w->head_router + (size_t)e * (size_t)hidden, h, hidden);
+    num_route(&router, scores, NULL, s->experts, s->used, experts, weights);
+    for (int i = 0; i < s->heads; i++) {
+        gates[i] = 0.0f;
+        for (int k = 0; k < s->used; k++)
+            if (experts[k] == i % s->experts)
+                gates[i] = weights[k];
+    }
+}
+
 /* Writes the queries of a row to x->queries, its keys and values to the cache. */
 static int project(struct expected *x, const struct attention_job *j, int row)
 {
@@ -122,6 +141,8 @@ static int project(struct expected *x, const struct attention_job *j, int row)
     if (shape_gates(s) &&
         reference_multiply(&w->z, x->h, x->gates + (size_t)row * (size_t)(s->heads * dim)) < 0)
         return ERR_MEMORY;
+    if (s->experts)
+        route_heads(w, s, x->h, hp->hidden, x->gates + (size_t)row * (size_t)(s->heads * dim));
     if (s->values_are_keys)
         memcpy(v, k, (size_t)n * sizeof *v);
     for (int h = 0; h < s->kv_heads && s->value_norm; h++)
@@ -249,9 +270,13 @@ static int attend_heads(struct expected *x, const struct attention_job *j, int r
                              sinks ? sinks[h] : -INFINITY, NULL, x->heads + h * dim) < 0)
             return ERR_MEMORY;
     for (int i = 0; i < s->heads * dim && s->gated; i++) {
-        float gate = x->gates[row * s->heads * dim + (s->gate == GATE_HEADS ? i / dim : i)];
+        bool of_head = s->gate == GATE_HEADS || s->gate == GATE_ROUTED;
+        float gate = x->gates[row * s->heads * dim + (of_head ? i / dim : i)];
 
-        x->heads[i] = x->heads[i] * (s->gate_softplus ? num_softplus(gate) : num_sigmoid(gate));
+        if (s->gate == GATE_ROUTED)
+            x->heads[i] = gate == 0.0f ? 0.0f : x->heads[i] * gate;
+        else
+            x->heads[i] = x->heads[i] * (s->gate_softplus ? num_softplus(gate) : num_sigmoid(gate));
     }
     return 0;
 }

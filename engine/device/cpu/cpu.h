@@ -124,7 +124,9 @@ struct kv_state {
     int *stands, *ahead;
 };
 
-#define SEGMENTS_MOST 64
+#define SEGMENTS_MOST 1024
+#define SEGMENTS_LEAST 64
+#define RESERVED_MOST ((size_t)4 << 40) /* bytes of address space, for more than the least */
 
 /* All pages, of all sessions. It grows by a session's worth when more sessions are open than ever
  * before, so that a job always gets a page; untouched ones cost nothing. */
@@ -137,8 +139,9 @@ struct kv_pool {
     struct kv_state *states; /* by session number */
     int n_states;
     uint8_t **segments; /* of chunks_max pages each */
-    /* the first SEGMENTS_MOST of them lie one after the other; NULL: no address space for that */
+    /* the first `room` of them lie one after the other; NULL: no address space for that */
     uint8_t *memory;
+    int room;
     bool apart;         /* some lie elsewhere */
     struct kv_page *of; /* of each page of each segment */
     int n_segments, n_open;
@@ -206,7 +209,7 @@ struct cpu_device {
     /* CPU_UNITs per task when one row is multiplied with gate and up, per layer, and with down */
     int *gate_piece, down_piece;
     /* per layer: [group][hidden][16]; the shared expert's row, if any, is the last */
-    float **router;
+    float **router, **head_router; /* a layer; head_router: of heads that are routed */
     /* convolved attention: per layer and head [group][head_taps * key_dim][16] of the second
      * convolution; routers with a row: their other matrices in the router's form */
     float **head_conv;
@@ -343,6 +346,12 @@ static inline int router_rows(const struct ffn_shape *s)
 static inline int router_groups(const struct ffn_shape *s)
 {
     return (router_rows(s) + NUM_LANES - 1) / NUM_LANES;
+}
+
+/* The same of the matrix that routes heads. */
+static inline int head_groups(const struct mixer_shape *s)
+{
+    return (s->experts + NUM_LANES - 1) / NUM_LANES;
 }
 
 /* Without weights there is no norm: y = x. */

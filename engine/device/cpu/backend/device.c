@@ -92,7 +92,7 @@ static size_t panel_rows(const struct cpu_device *d)
 /* Maxima over all layers: values of a row's queries, of its attended heads, of its keys if those
  * are normed whole; heads; a head's widths; rows of a task of the QKV phase. */
 struct attention_widths {
-    size_t queries, attended, gates, normed_keys, heads, key_dim, value_dim, task;
+    size_t queries, attended, gates, normed_keys, heads, key_dim, value_dim, task, head_experts;
     /* of all mixers: input of the output projection; of recurrent ones: columns of a row */
     size_t outputs, mixed;
     /* a row's values of a chunk; MLA: a row's latents, of all heads, the input of a head's part of
@@ -169,6 +169,7 @@ static struct attention_widths widest(const struct cpu_device *d)
         if (m->value_norm)
             w.ones = max_size(w.ones, values);
         w.heads = max_size(w.heads, heads);
+        w.head_experts = max_size(w.head_experts, (size_t)m->experts);
         w.key_dim = max_size(w.key_dim, keys);
         w.value_dim = max_size(w.value_dim, values);
         w.task = max_size(w.task, max_size((size_t)(shape_query_dim(m) * a->key_heads),
@@ -266,6 +267,7 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
     }
     d->threads = arena_take(c, (size_t)d->n_threads, sizeof *d->threads);
     d->router = arena_take(c, (size_t)hp->n_layers, sizeof *d->router);
+    d->head_router = arena_take(c, (size_t)hp->n_layers, sizeof *d->head_router);
     if (d->has_quantised) {
         d->act = arena_take(c,
                             max_size(rows * used * (hidden / NUM_BLOCK), rows * (wide / NUM_BLOCK)),
@@ -332,10 +334,14 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
     d->span_of = arena_take(c, rows, sizeof *d->span_of);
     for (int l = 0; l < hp->n_layers; l++) {
         size_t groups = (size_t)router_groups(&shape_of(d, l)->ffn);
+        size_t of_heads = (size_t)head_groups(&shape_of(d, l)->mixer);
         float *r = arena_take(c, groups * NUM_LANES * router_cols(d, l), sizeof(float));
+        float *h = arena_take(c, of_heads * NUM_LANES * hidden, sizeof(float));
 
-        if (c->base)
+        if (c->base) {
             d->router[l] = r;
+            d->head_router[l] = h;
+        }
     }
     lay_deep_routers(d, c);
     lay_head_convolutions(d, c);
@@ -383,7 +389,8 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
             if (d->base.config.float_library)
                 s.widened = arena_take(c, CPU_WIDEN * max_size(wide, ffn), sizeof(float));
         }
-        s.router = arena_take(c, (size_t)hp->n_experts + 2 * NUM_LANES, sizeof(float));
+        s.router = arena_take(c, max_size((size_t)hp->n_experts, a.head_experts) + 2 * NUM_LANES,
+                              sizeof(float));
         s.convolved = arena_take(c, a.convolved, sizeof(float));
         if (c->base)
             d->threads[i] = s;
@@ -405,6 +412,9 @@ static void pack_router(const struct cpu_device *d, int layer, float *to)
     const struct ffn_shape *s = &shape_of(d, layer)->ffn;
     int cols = (int)router_cols(d, layer);
 
+    for (int e = 0; w->head_router && e < shape_of(d, layer)->mixer.experts; e++)
+        pack_router_row(w->head_router + (size_t)e * (size_t)d->model->hp.hidden,
+                        d->model->hp.hidden, e, d->head_router[layer]);
     for (int e = 0; e < shape_choices(s); e++)
         pack_router_row(w->router + (size_t)e * (size_t)cols, cols, e, to);
     if (router_rows(s) > shape_choices(s))
@@ -475,6 +485,9 @@ static bool runs_heads(const struct mixer_shape *m)
         return m->taps <= KERNEL_TAPS && shape_state_keys(m) <= KERNEL_KEYS &&
                (m->kind == MIXER_SHORT_CONVOLUTION ||
                 (shape_key_heads(m) > 0 && m->heads % shape_key_heads(m) == 0));
+    if (m->experts && (m->heads != m->kv_heads * m->experts || m->experts > NUM_EXPERTS ||
+                       m->used < 1 || m->used > CPU_USED_MAX || m->used > m->experts))
+        return false;
     if (m->kind == MIXER_CONVOLVED &&
         (m->taps > KERNEL_TAPS || m->head_taps > KERNEL_TAPS || m->value_dim))
         return false;

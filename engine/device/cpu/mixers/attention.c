@@ -204,7 +204,42 @@ static float *part_gates(struct cpu_device *d, const struct mixer_shape *a, int 
  * multiplies with those applies the function itself. */
 static bool gates_are_factors(const struct mixer_shape *a)
 {
-    return a->gate_softplus || a->gate == GATE_HEADS;
+    return a->gate_softplus || a->gate == GATE_HEADS || a->gate == GATE_ROUTED;
+}
+
+/* Heads that are routed: their weights, as gates, and 0 of heads that a row does not use. */
+static void route_heads(struct cpu_device *d, int tid, int layer, int rows, const float *x)
+{
+    static const struct router_shape router = {.kind = ROUTER_SOFTMAX, .normalised = true};
+    const struct mixer_shape *a = &shape_of(d, layer)->mixer;
+    struct thread_scratch *s = &d->threads[tid];
+    int hidden = d->model->hp.hidden, experts[CPU_USED_MAX];
+    float weights[CPU_USED_MAX];
+
+    phase_open(d, tid, rows);
+    for (int t; (t = phase_take(d, tid, 1)) < rows;) {
+        float *gates = d->gates + (size_t)t * (size_t)a->heads;
+
+        input_prepare_row(d, layer, false, x, s->row, NULL, rows, t);
+        d->k->router(d->head_router[layer], head_groups(a), hidden, s->row, s->router);
+        num_route(&router, s->router, NULL, a->experts, a->used, experts, weights);
+        memset(gates, 0, (size_t)a->heads * sizeof *gates);
+        for (int i = 0; i < a->used; i++)
+            for (int h = experts[i]; h < a->heads; h += a->experts)
+                gates[h] = weights[i];
+    }
+    phase_end(d, tid);
+}
+
+/* Whether none of a task's heads of the only row counts. */
+static bool unused(const struct cpu_device *d, const struct mixer_shape *a,
+                   const struct qkv_task *t)
+{
+    bool none = a->experts > 0 && t->kind == QKV_QUERIES;
+
+    for (int h = 0; h < t->heads && none; h++)
+        none = d->gates[t->first + h] == 0.0f;
+    return none;
 }
 
 static void finish_gates(const struct mixer_shape *a, float *gates, int n)
@@ -331,6 +366,10 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct inp
         out = in_place
                   ? (index ? d->index_q : t.kind == QKV_GATES ? d->gates : d->q) + t0 * stride + r0
                   : d->threads[tid].tile;
+        if (in->n == 1 && unused(d, a, &t)) {
+            memset(out, 0, (size_t)(r1 - r0) * sizeof *out);
+            continue;
+        }
         if (in->n == 1)
             gemv(d, tid, t.w, r0, r1, in, out, qkv_hint(d, layer, tid, task + 1));
         else
@@ -579,9 +618,12 @@ static void gate_heads(const struct cpu_device *d, const struct mixer_shape *a, 
         return;
     if (!gates_are_factors(a))
         d->k->gate(attended, d->gates + first * hd, (int)all);
-    for (size_t i = 0; gates_are_factors(a) && i < all; i++)
-        attended[i] = attended[i] *
-                      d->gates[a->gate == GATE_HEADS ? first + i / hd : first * hd + i];
+    for (size_t i = 0; gates_are_factors(a) && i < all; i++) {
+        float gate = d->gates[a->gate == GATE_APART || a->gate == GATE_WITHIN ? first * hd + i
+                                                                              : first + i / hd];
+
+        attended[i] = a->experts && gate == 0.0f ? 0.0f : attended[i] * gate;
+    }
 }
 
 /* Writes one attended head of one row into the output projection's input. */
@@ -716,6 +758,8 @@ static void attention_phases(struct cpu_device *d, int tid, int layer, int rows,
 
     assert(layer >= 0 && layer < d->model->hp.n_layers);
     assert(rows > 0 && rows <= d->max_rows);
+    if (shape_of(d, layer)->mixer.experts)
+        route_heads(d, tid, layer, rows, x);
     qkv_phase(d, tid, layer, &in, x);
     if (shape_of(d, layer)->mixer.index_heads)
         indexer_phases(d, tid, layer, rows);

@@ -38,14 +38,27 @@ static void give_page(struct cpu_device *d, uint8_t *page)
         p->free[p->n_free++] = page;
 }
 
+/* Address space for as many segments as there may ever be, which costs nothing; for fewer, where
+ * there is less of it. */
+static void reserve(struct cpu_device *d)
+{
+    struct kv_pool *p = &d->pool_kv;
+
+    for (p->room = SEGMENTS_MOST; p->room >= SEGMENTS_LEAST; p->room /= 2)
+        if ((size_t)p->room * d->segment_bytes <= RESERVED_MOST || p->room == SEGMENTS_LEAST)
+            if ((p->memory = mem_reserve((size_t)p->room * d->segment_bytes)))
+                return;
+    p->room = 0;
+}
+
 /* Memory for segment n: behind the others, so that devices may use all of them in place. */
 static uint8_t *take_segment(struct cpu_device *d, int n)
 {
     struct kv_pool *p = &d->pool_kv;
 
     if (!n && !p->memory)
-        p->memory = mem_reserve(SEGMENTS_MOST * d->segment_bytes);
-    if (p->memory && n < SEGMENTS_MOST) {
+        reserve(d);
+    if (n < p->room) {
         uint8_t *at = p->memory + (size_t)n * d->segment_bytes;
 
         return mem_reserve_use(at, d->segment_bytes) ? at : NULL;
@@ -57,11 +70,11 @@ static uint8_t *take_segment(struct cpu_device *d, int n)
 static void release_segments(struct cpu_device *d)
 {
     struct kv_pool *p = &d->pool_kv;
-    int within = !p->memory ? 0 : p->n_segments < SEGMENTS_MOST ? p->n_segments : SEGMENTS_MOST;
+    int within = p->n_segments < p->room ? p->n_segments : p->room;
 
     for (int i = within; i < p->n_segments; i++)
         mem_pages_free(p->segments[i], d->segment_bytes);
-    mem_reserve_free(p->memory, SEGMENTS_MOST * d->segment_bytes,
+    mem_reserve_free(p->memory, (size_t)p->room * d->segment_bytes,
                      (size_t)within * d->segment_bytes);
 }
 
