@@ -295,6 +295,8 @@ static void put_streams(struct gguf_writer *w, const struct model *m, const stru
 {
     char key[EXPORT_KEY];
 
+    if (hparams_hyper(&m->hp))
+        return; /* their numbers are keys of every family's kind */
     put_inputs(w, m, family);
     export_put_u32(w, family, "altup.active_idx", 0);
     gguf_put_array(w, export_key(family, "activation_sparsity_scale", key), GGUF_F32,
@@ -350,6 +352,19 @@ static void put_blocks(struct gguf_writer *w, const struct model *m, const struc
     export_put_u32(w, family, renamed_key(family, "num_hash_layers"), by_token);
 }
 
+/* Positions that a key of each layer's indexer stands for; 0: it has none. */
+static void put_ratios(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    const char *name = renamed_key(family, "indexer_compress_ratio");
+    char key[EXPORT_KEY];
+
+    if (!name)
+        return;
+    gguf_put_array(w, export_key(family, name, key), GGUF_I32, (size_t)m->hp.n_layers);
+    for (int l = 0; l < m->hp.n_layers; l++)
+        gguf_add_i32(w, mixer_of(m, l)->index_ratio);
+}
+
 void export_put_layers(struct gguf_writer *w, const struct model *m, const struct family *family,
                        const struct model *mtp)
 {
@@ -372,6 +387,7 @@ void export_put_layers(struct gguf_writer *w, const struct model *m, const struc
     put_clamps(w, m, family);
     put_blocks(w, m, family);
     put_indexers(w, m, family);
+    put_ratios(w, m, family);
     if (m->hp.streams)
         put_streams(w, m, family);
     if (family->gguf_sections)

@@ -807,6 +807,7 @@ static int add_vectors(struct export *x, int l)
            add_vector(x, TENSOR_INDEX_NORM, l, false, w->index_norm, s->mixer.index_dim, 0) ||
            add_vector(x, TENSOR_INDEX_NORM, l, true, w->index_norm_bias, s->mixer.index_dim, 0) ||
            add_compressors(x, l) ||
+           add_vector(x, TENSOR_INDEX_Q_NORM, l, false, w->index_q_norm, s->mixer.index_dim, 0) ||
            add_vector(x, TENSOR_SINKS, l, false, w->sinks, s->mixer.heads, 0) ||
            add_vector(x, TENSOR_HEADS_ROUTER, l, false, w->head_router, s->mixer.experts, hidden) ||
            add_vector(x, TENSOR_ROUTER, l, false, w->router, choices, cols) ||

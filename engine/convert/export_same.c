@@ -29,7 +29,8 @@ static const char *other_mixer(const struct mixer_shape *a, const struct mixer_s
                    a->a_rank != b->a_rank || a->z_rank != b->z_rank || a->head_taps != b->head_taps
                ? "recurrence"
            : a->index_heads != b->index_heads || a->index_dim != b->index_dim ||
-                   a->index_top != b->index_top || a->index_rope != b->index_rope
+                   a->index_top != b->index_top || a->index_rope != b->index_rope ||
+                   a->index_ratio != b->index_ratio
                ? "choice of keys"
            : a->block != b->block || a->overlap != b->overlap || a->out_groups != b->out_groups ||
                    a->out_rank != b->out_rank

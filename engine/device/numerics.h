@@ -123,6 +123,12 @@
  * from +0, product and sum rounded each, dot as rule 13's. A row sees the K keys of the largest
  * scores; ties go to the lower position; or all, if there are K or fewer. Rule 13 then sums over
  * those alone, in order of position, in chunks of as many of them.
+ *    Attention over chosen blocks of R keys: the indexer's key of a position is its matrix of the
+ * input, rounded to the type of values. A block's key: rule 7's sum of its positions' keys with the
+ * weights 1/R, normed (rule 5) and rotated as its first position. A query of its head: the head's
+ * part of its matrix of the input, normed and rotated. Every w_h is 1. A row sees the K/R complete
+ * blocks of the largest scores, ties to the lower, and all behind its last complete block; the
+ * others' scores are -inf in rule 7.
  *
  * 17. Hyper-connections: n streams S_i, each the embedding at first. Gated: N_i = rule 5 of S_i; u =
  * up(num_silu(down(N) * (1/n))), matrices by rule 2 or 11 over all streams one behind the other; an

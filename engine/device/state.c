@@ -38,7 +38,9 @@ struct state_size state_size(const struct mixer_shape *m, enum kv_type k, enum k
 
     switch (m->kind) {
     case MIXER_ATTENTION:
-        return m->keys_of ? none : rows(m, m->kv_heads, m->key_dim, shape_value_dim(m), k, v);
+        return m->keys_of ? none
+                          : rows(m, m->kv_heads + (m->index_heads > 0), m->key_dim,
+                                 shape_value_dim(m), k, v);
     case MIXER_MLA:
         return rows(m, 1, m->kv_rank + m->rope_dims, m->index_heads ? m->index_dim : 0, k, v);
     case MIXER_COMPRESSED: /* a token's own row, and that of the block that it is the last of */
@@ -85,7 +87,8 @@ static int ring_room(const struct mixer_shape *m, const struct state_config *c)
 
 bool state_is_ring(const struct mixer_shape *m, const struct state_config *c)
 {
-    return shape_ring(m) > 0 && !m->keys_of && m->kind != MIXER_CONVOLVED && ring_room(m, c) < c->context &&
+    return shape_ring(m) > 0 && !m->keys_of && m->kind != MIXER_CONVOLVED &&
+           ring_room(m, c) < c->context &&
            2 * STATE_COPIES_LEAST * (shape_ring(m) - 1) < c->context - ring_room(m, c);
 }
 
@@ -129,7 +132,7 @@ uint64_t state_read_bytes(const struct hparams *hp, enum kv_type k, enum kv_type
             sum += compressed_reads(m, k, v, seen, n_rows);
             continue;
         }
-        if (m->index_top && seen > m->index_top) { /* all of the indexer's keys */
+        if (m->kind == MIXER_MLA && m->index_top && seen > m->index_top) { /* all the keys chosen */
             sum += kv_type_bytes(v, s.value_dim) * (uint64_t)seen;
             most = m->index_top * n_rows;
             s.token_bytes -= kv_type_bytes(v, s.value_dim);

@@ -373,6 +373,31 @@ static int bind_head_norms(struct binding *b, struct layer_weights *w, int layer
     return 0;
 }
 
+/* The indexer of blocks; in folders one matrix gives its queries and its key. */
+static int bind_block_indexer(struct binding *b, struct layer_weights *w, int layer,
+                              struct error *e)
+{
+    const struct mixer_shape *a = &hparams_layer(&b->model->hp, layer)->mixer;
+    const struct tensor_view *both = family_tensor(b->family, b->model->file, TENSOR_INDEX_QK,
+                                                   layer, 0, false);
+    int hidden = b->model->hp.hidden, dim = a->index_dim, q = a->index_heads * dim, rc;
+
+    if (!both)
+        rc = (rc = bind_plain(b, &w->index_q, TENSOR_INDEX_Q, layer, q, hidden, e))
+                 ? rc
+                 : bind_plain(b, &w->index_k, TENSOR_INDEX_K, layer, dim, hidden, e);
+    else if (!(rc = check_shape(b, both, q + dim, hidden, 0, e)) &&
+             !(rc = add_matrix(b, &w->index_q, TENSOR_INDEX_Q, layer, both, 0, q, hidden, e)))
+        rc = add_matrix(b, &w->index_k, TENSOR_INDEX_K, layer, both, q, dim, hidden, e);
+    if (rc || (rc = bind_vector(b, &w->index_norm, TENSOR_INDEX_NORM, layer, dim, e)))
+        return rc;
+    bind_one_more(b);
+    if ((rc = bind_vector(b, &w->index_q_norm, TENSOR_INDEX_Q_NORM, layer, dim, e)))
+        return rc;
+    bind_one_more(b);
+    return 0;
+}
+
 /* A folder's heads of several experts become heads of one matrix, those that read the same keys
  * beside each other. */
 static int bind_regrouped(struct binding *b, struct layer_weights *w, int layer, struct error *e)
@@ -455,7 +480,8 @@ static int bind_attention(struct binding *b, struct layer_weights *w, int layer,
     }
     if ((rc = bind_head_norms(b, w, layer, e)))
         return rc;
-    if ((a->sinks && (rc = bind_vector(b, &w->sinks, TENSOR_SINKS, layer, a->heads, e))) ||
+    if ((a->index_heads && (rc = bind_block_indexer(b, w, layer, e))) ||
+        (a->sinks && (rc = bind_vector(b, &w->sinks, TENSOR_SINKS, layer, a->heads, e))) ||
         (shape_gates(a) &&
          (rc = bind_plain(b, &w->z, TENSOR_MIX_Z, layer, shape_gates(a), hp->hidden, e))))
         return rc;
@@ -1210,7 +1236,7 @@ static int bind_ends(struct binding *b, struct error *e)
          (rc = bind_vector(b, &m->embedding_shift, TENSOR_EMBEDDINGS_SHIFT, 0, m->hp.hidden, e))))
         return rc;
     if ((m->hp.embedding_width && (rc = bind_projections(b, e))) ||
-        (!norms_sum(&m->hp.common.norms) &&
+        (norms_last(&m->hp.common.norms) &&
          (rc = bind_norm(b, &m->output_norm, TENSOR_OUTPUT_NORM, 0, e))))
         return rc;
     b->counted = &b->total.head;

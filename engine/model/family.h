@@ -90,8 +90,8 @@ enum tensor_role {
     TENSOR_K,
     TENSOR_V,
     TENSOR_O,
-    TENSOR_QKV,    /* the three stacked by rows in this order */
-    TENSOR_KV,     /* k and v likewise */
+    TENSOR_QKV, /* the three stacked by rows in this order */
+    TENSOR_KV,  /* k and v likewise */
     /* of attention whose heads are routed: (experts, hidden); in folders also (experts, heads of
      * one * head_dim, hidden), (experts, hidden, heads of one * head_dim) and the bias (hidden) of
      * the sum, whose GGUF names are those of Q and O */
@@ -138,6 +138,8 @@ enum tensor_role {
     TENSOR_INDEX_K,
     TENSOR_INDEX_WEIGHTS,
     TENSOR_INDEX_NORM,
+    TENSOR_INDEX_QK,     /* queries and the key, stacked by rows in this order */
+    TENSOR_INDEX_Q_NORM, /* of a head's queries */
     /* of MIXER_COMPRESSED, see struct layer_weights */
     TENSOR_INDEX_GATE,
     TENSOR_INDEX_BIAS,

@@ -6,7 +6,7 @@
 
 #define FIELD(f) digest_add(d, &(f), sizeof(f))
 
-static_assert(sizeof(struct mixer_shape) == 184, "a field of mixer_shape is not hashed");
+static_assert(sizeof(struct mixer_shape) == 188, "a field of mixer_shape is not hashed");
 static_assert(sizeof(struct router_shape) == 48, "a field of router_shape is not hashed");
 static_assert(sizeof(struct ffn_shape) == 100, "a field of ffn_shape is not hashed");
 static_assert(sizeof(struct norms_shape) == 16, "a field of norms_shape is not hashed");
@@ -49,6 +49,8 @@ static void add_mixer(struct digest *d, const struct mixer_shape *s)
         FIELD(s->gate);
         add_flag(d, s->gate_softplus);
     }
+    if (s->gate_sigmoid)
+        FIELD(s->gate_sigmoid);
     if (s->gate == GATE_ROUTED) {
         FIELD(s->experts);
         FIELD(s->used);
@@ -74,6 +76,8 @@ static void add_mixer(struct digest *d, const struct mixer_shape *s)
         FIELD(s->index_dim);
         FIELD(s->index_top);
         FIELD(s->index_rope);
+        if (s->index_ratio)
+            FIELD(s->index_ratio);
     }
     if (s->chunked || s->q_norm_unsaid != 0.0f) {
         add_flag(d, s->chunked);

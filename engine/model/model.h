@@ -91,9 +91,11 @@ struct layer_weights {
      * hidden) */
     struct matrix q_a, kv_a, k_b, v_b;
     /* of an indexer (mixer_shape.index_heads): (index_heads*index_dim, q_rank), (index_dim,
-     * hidden), (index_heads, hidden), and weights and biases (index_dim) of the keys' layer norm */
+     * hidden), (index_heads, hidden), and weights and biases (index_dim) of the keys' layer norm;
+     * of blocks (index_ratio): the first of them over hidden, no weights of heads and no biases,
+     * and weights (index_dim) of the queries' norm */
     struct matrix index_q, index_k, index_weights;
-    const float *index_norm, *index_norm_bias;
+    const float *index_norm, *index_norm_bias, *index_q_norm;
     /* MIXER_COMPRESSED has these besides q_a, q, kv_a (key_dim, hidden) and sinks: of compressed
      * rows, (shape_compressed, hidden) twice, the gates' bias (block, shape_compressed) and the
      * rows' norm (key_dim); of its indexer's likewise, index_k (shape_index_compressed, hidden) and

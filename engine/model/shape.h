@@ -65,6 +65,7 @@ struct mixer_shape {
     bool sinks; /* a learned score per head that only enters the softmax's sum */
     /* the output times sigmoid of a gate, or softplus of it; MLA: sigmoid of one a head, always */
     bool gated, gate_softplus;
+    bool gate_sigmoid; /* delta net: its output times sigmoid of the gate, not silu (Qwen4) */
     enum gate_form gate;
     int experts, used; /* GATE_ROUTED: heads / kv_heads, and those of them that a token uses */
     bool values_are_keys; /* before any norm and rotation */
@@ -87,6 +88,10 @@ struct mixer_shape {
      * of index_dim values chooses them; 0 heads: the choice is that of the last layer before with
      * an indexer (arXiv:2603.12201). The first rope_dims values of its heads are rotated so. */
     int index_heads, index_dim, index_top;
+    /* Attention over chosen blocks (QSA, Qwen4): a key of the indexer stands for so many positions,
+     * of which as many blocks are chosen as hold index_top; a row's last, incomplete block is seen
+     * as well. 0: a key stands for its position */
+    int index_ratio;
     enum rope_pairing index_rope;
     /* MIXER_COMPRESSED (rule 20 of numerics.h): one head of key_dim values is key and value of all;
      * q comes through a row of q_rank. A finished block of so many tokens has a row of its own, 0:
@@ -210,6 +215,13 @@ struct norms_shape {
 static inline bool norms_sum(const struct norms_shape *s)
 {
     return s->after && !s->before && !s->outputs;
+}
+
+/* Whether the last layer's output is normed: with norms after the sums it has been, and an operator
+ * without norms, or the head, reads what hyper-connections give. */
+static inline bool norms_last(const struct norms_shape *s)
+{
+    return s->before || s->outputs;
 }
 
 /* The norms after the operators. */
@@ -397,7 +409,9 @@ static inline int shape_seen_blocks(const struct mixer_shape *s, int pos)
 /* MLA: keys that a query at this position sees. */
 static inline int shape_seen_keys(const struct mixer_shape *s, int pos)
 {
-    return s->index_top && pos >= s->index_top ? s->index_top : pos + 1;
+    int tail = s->index_ratio ? (pos + 1) % s->index_ratio : 0;
+
+    return s->index_top && pos + 1 - tail > s->index_top ? s->index_top + tail : pos + 1;
 }
 
 /* MIXER_CONVOLVED: rows of each of the two matrices of values. */

@@ -460,7 +460,8 @@ def numbers(model, ids, n_greedy):
     layers //= parts
     out = {"input_ids": ids, "logits": o.logits[0], "prenorm": watch.stream[layers]}
     out["hidden"] = torch.stack(watch.stream[:layers] + watch.stream[-1:])
-    states(o.past_key_values, out)
+    if model.config.model_type != "qwen4_exp_text":  # it keeps other things as well
+        states(o.past_key_values, out)
     if watch.experts:
         layers = sorted(watch.experts)
         out["moe_layers"] = torch.tensor(layers) * parts

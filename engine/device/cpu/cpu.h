@@ -524,7 +524,14 @@ void kv_copy_part(const struct cpu_device *d, const struct kv_state *s, int laye
                   int pos, int first, int n, uint8_t *row);
 int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e);
 
-/* mixers/indexer.c: which keys a row sees (rule 16 of numerics.h), in MLA layers with index_top */
+/* mixers/indexer.c: which keys a row sees (rule 16 of numerics.h), in layers with index_top */
+#define INDEXER_DIM_MOST 256 /* of blocks (mixer_shape.index_ratio) */
+/* Of blocks: row t's queries of a head are normed and rotated, its key, index_dim values, stored. */
+void indexer_finish_query(struct cpu_device *d, int layer, int t, float *x);
+void indexer_store_key(struct cpu_device *d, int layer, int t, const float *key);
+/* Hides the positions begin .. end-1 that row t does not see among its own: their scores become
+ * -inf. */
+void indexer_hide(const struct cpu_device *d, int layer, int t, int begin, int end, float *scores);
 /* Row t's key, as projected to index_keys, is normed, rotated and stored; its heads' weights are
  * scaled. */
 void indexer_finish_row(struct cpu_device *d, int layer, int t);

@@ -71,30 +71,11 @@ static const char *nearest(const struct meta_value *v, bool gguf)
     return best;
 }
 
-/* Architectures that are known by name and not opened: what of them is not computed, and the family
- * that comes nearest. */
-static const struct {
-    const char *names[5], *lacks, *nearest;
-} beyond[] = {
-    {{"qwen4exp", "qwen4_exp", "qwen4_exp_text", "Qwen4ExpForConditionalGeneration",
-      "Qwen4ExpForCausalLM"},
-     "hyper-connections, embeddings of n-grams and attention to chosen blocks of keys",
-     "qwen3_5_moe"},
-};
-
-#define BEYOND_NAMES ((int)(sizeof beyond[0].names / sizeof *beyond[0].names))
-
 static int refuse(const struct weight_file *f, const struct meta_value *v, bool gguf,
                   struct error *e)
 {
     int shown = (int)(v->len < SPELLED_MOST ? v->len : SPELLED_MOST);
 
-    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++)
-        if (spelled(v, beyond[i].names, BEYOND_NAMES))
-            return error_set(e, ERR_MODEL,
-                             "%s: the architecture %.*s is not opened: %s are not computed here; "
-                             "the nearest that is: %s; --analyze describes it all the same",
-                             weight_file_path(f), shown, v->s, beyond[i].lacks, beyond[i].nearest);
     return error_set(e, ERR_MODEL,
                      "%s: the architecture %.*s is not known; the nearest name that is: %s "
                      "(man 7 moetop-models has all)",

@@ -148,6 +148,14 @@ static void widen_compressed(struct attention_widths *w, const struct mixer_shap
     w->lists = 2;
 }
 
+/* Of blocks of keys, for attention. */
+static void widen_blocks(struct attention_widths *w, const struct mixer_shape *m)
+{
+    w->index_q = max_size(w->index_q, (size_t)m->index_heads * (size_t)m->index_dim);
+    w->chosen = max_size(w->chosen, (size_t)m->index_top);
+    w->task = max_size(w->task, (size_t)m->index_dim);
+}
+
 static struct attention_widths widest(const struct cpu_device *d)
 {
     struct attention_widths w = {.lists = 1};
@@ -172,6 +180,8 @@ static struct attention_widths widest(const struct cpu_device *d)
         w.split = max_size(w.split, heads * values);
         if (m->kind == MIXER_MLA)
             widen_latent(&w, m);
+        else if (m->index_top)
+            widen_blocks(&w, m);
         if (m->kind == MIXER_CONVOLVED)
             w.convolved = max_size(w.convolved, max_size((size_t)(m->head_taps + 1) * keys +
                                                              NUM_LANES,
@@ -524,7 +534,10 @@ static bool runs_heads(const struct mixer_shape *m)
         return false;
     return (m->kind != MIXER_ATTENTION && m->kind != MIXER_CONVOLVED) ||
            (m->key_dim <= 1024 && m->key_dim % 4 == 0 && shape_value_dim(m) <= 1024 &&
-            shape_value_dim(m) % 4 == 0 && m->heads % m->kv_heads == 0);
+            shape_value_dim(m) % 4 == 0 && m->heads % m->kv_heads == 0 &&
+            (!m->index_heads ||
+             (m->index_dim % NUM_LANES == 0 && m->index_dim <= INDEXER_DIM_MOST &&
+              m->index_dim <= shape_value_dim(m) && m->index_dim >= m->rope_dims)));
 }
 
 static int check_model(struct cpu_device *d, struct error *e)

@@ -23,13 +23,17 @@ static int keys_layer(const struct cpu_device *d, int layer)
 static bool needs_panels(const struct layer_weights *w)
 {
     return !matrix_takes_rows(&w->q) || (w->k.bytes && !matrix_takes_rows(&w->k)) ||
-           (w->v.bytes && !matrix_takes_rows(&w->v)) || (w->z.bytes && !matrix_takes_rows(&w->z));
+           (w->v.bytes && !matrix_takes_rows(&w->v)) || (w->z.bytes && !matrix_takes_rows(&w->z)) ||
+           (w->index_q.bytes && !matrix_takes_rows(&w->index_q)) ||
+           (w->index_k.bytes && !matrix_takes_rows(&w->index_k));
 }
 
 static bool needs_rows(const struct layer_weights *w)
 {
     return matrix_takes_rows(&w->q) || (w->k.bytes && matrix_takes_rows(&w->k)) ||
-           (w->v.bytes && matrix_takes_rows(&w->v)) || (w->z.bytes && matrix_takes_rows(&w->z));
+           (w->v.bytes && matrix_takes_rows(&w->v)) || (w->z.bytes && matrix_takes_rows(&w->z)) ||
+           (w->index_q.bytes && matrix_takes_rows(&w->index_q)) ||
+           (w->index_k.bytes && matrix_takes_rows(&w->index_k));
 }
 
 void attention_rotate(const struct cpu_device *d, const struct mixer_shape *a,
@@ -76,7 +80,16 @@ static void finish_head(const struct cpu_device *d, int layer, const struct span
         x[i] = x[i] * scale;
 }
 
-enum qkv_kind { QKV_QUERIES, QKV_KEYS, QKV_VALUES, QKV_GATES };
+/* The last two: of an indexer. */
+enum qkv_kind {
+    QKV_QUERIES,
+    QKV_KEYS,
+    QKV_VALUES,
+    QKV_GATES,
+    QKV_INDEX_QUERIES,
+    QKV_INDEX_KEY,
+    QKV_KINDS
+};
 
 /* A task of the QKV phase: one head of one of the matrices, or as many as fill whole groups of
  * weight rows if heads are narrower. */
@@ -104,43 +117,56 @@ static int gate_dim(const struct mixer_shape *a)
     return a->gate == GATE_HEADS ? 1 : shape_value_dim(a);
 }
 
-static int qkv_tasks(const struct cpu_device *d, int layer)
-{
-    const struct mixer_shape *a = &shape_of(d, layer)->mixer;
-    const struct layer_layout *l = layout_of(d, layer);
+/* Heads that a task of each kind has, and how wide they are. */
+struct qkv_part {
+    int heads, each, dim;
+};
 
-    return head_tasks(a->heads, l->key_heads) + head_tasks(shape_own_keys(a), l->key_heads) +
-           (a->values_are_keys ? 0 : head_tasks(shape_own_keys(a), l->value_heads)) +
-           (shape_gates(a) ? head_tasks(a->heads, gate_heads_together(a, l)) : 0);
+static struct qkv_part qkv_part(const struct mixer_shape *a, const struct layer_layout *l,
+                                enum qkv_kind kind)
+{
+    switch (kind) {
+    case QKV_QUERIES: return (struct qkv_part){a->heads, l->key_heads, shape_query_dim(a)};
+    case QKV_KEYS: return (struct qkv_part){shape_own_keys(a), l->key_heads, a->key_dim};
+    case QKV_VALUES:
+        return (struct qkv_part){a->values_are_keys ? 0 : shape_own_keys(a), l->value_heads,
+                                 shape_value_dim(a)};
+    case QKV_GATES:
+        return (struct qkv_part){shape_gates(a) ? a->heads : 0, gate_heads_together(a, l),
+                                 gate_dim(a)};
+    case QKV_INDEX_QUERIES: return (struct qkv_part){a->index_heads, 1, a->index_dim};
+    default: return (struct qkv_part){a->index_heads > 0, 1, a->index_dim};
+    }
 }
 
-/* The query heads' tasks come first, then the keys', then the values', then the gates'. */
+static int qkv_tasks(const struct cpu_device *d, int layer)
+{
+    int tasks = 0;
+
+    for (int i = 0; i < QKV_KINDS; i++) {
+        struct qkv_part p = qkv_part(&shape_of(d, layer)->mixer, layout_of(d, layer), i);
+
+        tasks += head_tasks(p.heads, p.each);
+    }
+    return tasks;
+}
+
+/* The query heads' tasks come first, then the others in the order of enum qkv_kind. */
 static struct qkv_task qkv_task(const struct cpu_device *d, int layer, int task)
 {
     const struct layer_weights *w = &d->model->layers[layer];
-    const struct mixer_shape *a = &shape_of(d, layer)->mixer;
-    const struct layer_layout *l = layout_of(d, layer);
-    const int q_tasks = head_tasks(a->heads, l->key_heads),
-              k_tasks = head_tasks(shape_own_keys(a), l->key_heads),
-              v_tasks = a->values_are_keys ? 0 : head_tasks(shape_own_keys(a), l->value_heads);
-    const struct matrix *const matrices[] = {&w->q, &w->k, &w->v, &w->z};
-    const int begins[] = {0, q_tasks, q_tasks + k_tasks, q_tasks + k_tasks + v_tasks};
-    const int heads[] = {a->heads, a->kv_heads, a->kv_heads, a->heads};
-    enum qkv_kind kind = task < begins[QKV_KEYS]     ? QKV_QUERIES
-                         : task < begins[QKV_VALUES] ? QKV_KEYS
-                         : task < begins[QKV_GATES]  ? QKV_VALUES
-                                                     : QKV_GATES;
-    int each = kind == QKV_GATES    ? gate_heads_together(a, l)
-               : kind == QKV_VALUES ? l->value_heads
-                                    : l->key_heads,
-        dim = kind == QKV_QUERIES  ? shape_query_dim(a)
-              : kind == QKV_VALUES ? shape_value_dim(a)
-              : kind == QKV_GATES  ? gate_dim(a)
-                                   : a->key_dim,
-        first = (task - begins[kind]) * each;
+    const struct matrix *const matrices[] = {&w->q, &w->k,       &w->v,
+                                             &w->z, &w->index_q, &w->index_k};
+    struct qkv_part p;
+    int kind = 0, first;
 
-    return (struct qkv_task){kind, matrices[kind], first, min_int(each, heads[kind] - first), dim,
-                             each};
+    for (int n; p = qkv_part(&shape_of(d, layer)->mixer, layout_of(d, layer), kind),
+                n = head_tasks(p.heads, p.each), task >= n && kind + 1 < QKV_KINDS;
+         kind++)
+        task -= n;
+    first = task * p.each;
+    return (struct qkv_task){kind,  matrices[kind], first, min_int(p.each, p.heads - first),
+                             p.dim, p.each};
 }
 
 /* Address of the weights of a task of the one-row QKV phase; past this thread's part, those of its
@@ -252,6 +278,12 @@ static void qkv_finish(struct cpu_device *d, int layer, const struct qkv_task *t
     bool whole = a->qk_norm == QK_NORM_WHOLE;
     int pos = s->pos + row - s->row;
 
+    if (t->kind == QKV_INDEX_QUERIES)
+        indexer_finish_query(d, layer, row, heads);
+    if (t->kind == QKV_INDEX_KEY)
+        indexer_store_key(d, layer, row, heads);
+    if (t->kind == QKV_INDEX_QUERIES || t->kind == QKV_INDEX_KEY)
+        return;
     if (t->kind == QKV_GATES) {
         finish_gates(a, heads, t->heads * t->dim);
         return;
@@ -316,9 +348,13 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct inp
     phase_open(d, tid, total);
     for (int task; (task = phase_take(d, tid, 1)) < total;) {
         struct qkv_task t = qkv_task(d, layer, task % tasks);
-        bool in_place = t.kind == QKV_GATES ||
+        bool index = t.kind == QKV_INDEX_QUERIES,
+             in_place = index || t.kind == QKV_GATES ||
                         (t.kind == QKV_QUERIES && shape_query_dim(a) == a->key_dim);
-        ptrdiff_t stride = (ptrdiff_t)(in_place ? a->heads : t.most) * t.dim;
+        ptrdiff_t stride = (ptrdiff_t)(index      ? a->index_heads
+                                       : in_place ? a->heads
+                                                  : t.most) *
+                           t.dim;
         int r0 = t.first * t.dim, r1 = r0 + t.heads * t.dim;
         float *out;
 
@@ -327,8 +363,9 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct inp
                               in->panels, 1, 0);
         ready = true;
         token_block(d, in->n, task / tasks, &t0, &t1);
-        out = in_place ? (t.kind == QKV_GATES ? d->gates : d->q) + t0 * stride + r0
-                       : d->threads[tid].tile;
+        out = in_place
+                  ? (index ? d->index_q : t.kind == QKV_GATES ? d->gates : d->q) + t0 * stride + r0
+                  : d->threads[tid].tile;
         if (in->n == 1 && unused(d, a, &t)) {
             memset(out, 0, (size_t)(r1 - r0) * sizeof *out);
             continue;
@@ -358,6 +395,7 @@ struct queries {
     const struct kv_state *state;
     int layer, kv_head, pos, rows, head, heads; /* head: the first */
     const float *q;                             /* (rows * heads, key_dim) */
+    int row;                                    /* of the job, the first */
 };
 
 /* Results of a chunk, one per query. */
@@ -385,7 +423,8 @@ static void attend_apart(struct cpu_device *d, struct thread_scratch *s, int chu
             a->state,   a->layer,
             a->kv_head, a->pos + r,
             1,          a->head,
-            a->heads,   a->q + (size_t)first * (size_t)shape_of(d, a->layer)->mixer.key_dim};
+            a->heads,   a->q + (size_t)first * (size_t)shape_of(d, a->layer)->mixer.key_dim,
+            a->row + r};
 
         attend_chunk(d, s, chunk, &one,
                      &(struct partial){to->o + first * to->o_stride, to->max + first * to->m_stride,
@@ -432,6 +471,8 @@ static void attend_chunk(struct cpu_device *d, struct thread_scratch *s, int chu
             p[t - from] = -INFINITY;
         for (int t = min_int(end, first_hi + i / a->heads); t < from + n; t++)
             p[t - from] = -INFINITY;
+        if (shape_of(d, a->layer)->mixer.index_ratio)
+            indexer_hide(d, a->layer, a->row + i / a->heads, begin, end, p + (begin - from));
         if (d->kept_scores && a->pos + i / a->heads == d->kept_pos)
             memcpy(d->kept_scores + (a->head + i % a->heads) * d->kept_stride + begin,
                    p + (begin - from), (size_t)(end - begin) * sizeof *p);
@@ -534,7 +575,8 @@ static void attend_split(struct cpu_device *d, int tid, int layer, int rows)
                 span->state, layer,
                 kvh,         span->pos + r0,
                 n,           head,
-                heads,       gather_queries(d, s, m->heads, m->key_dim, row, n, head, heads)};
+                heads,       gather_queries(d, s, m->heads, m->key_dim, row, n, head, heads),
+                row};
 
             attend_chunk(d, s, chunk, &a,
                          &(struct partial){d->chunk_o + at * (size_t)hd, d->chunk_max + at,
@@ -624,7 +666,8 @@ static void attend_blocks(struct cpu_device *d, int tid, int layer, const struct
                 span->state, layer,
                 kvh,         span->pos + r0,
                 n,           head,
-                heads,       gather_queries(d, s, m->heads, m->key_dim, row, n, head, heads)};
+                heads,       gather_queries(d, s, m->heads, m->key_dim, row, n, head, heads),
+                row};
             float *maxima = s->partial + (size_t)d->chunks_max * (size_t)hd;
 
             for (int chunk = 0; chunk < chunks; chunk++)
@@ -718,6 +761,8 @@ static void attention_phases(struct cpu_device *d, int tid, int layer, int rows,
     if (shape_of(d, layer)->mixer.experts)
         route_heads(d, tid, layer, rows, x);
     qkv_phase(d, tid, layer, &in, x);
+    if (shape_of(d, layer)->mixer.index_heads)
+        indexer_phases(d, tid, layer, rows);
     attention_attend(d, tid, layer, rows, y, residual);
 }
 

@@ -727,12 +727,12 @@ static void finish_row(const struct cpu_device *d, int layer, const struct recur
         memcpy(y, row + r->v, (size_t)r->values * sizeof *y);
     switch (r->s->kind) {
     case MIXER_DELTA_NET:
-        norm_parts(d, r, eps, y, r->s->heads, true);
-        d->k->activate[ACTIVATION_SILU](row + r->z, y, r->values, 0.0f, y);
-        break;
     case MIXER_KIMI_DELTA:
         norm_parts(d, r, eps, y, r->s->heads, true);
-        d->k->gate(y, row + r->z, r->values);
+        if (r->s->kind == MIXER_KIMI_DELTA || r->s->gate_sigmoid)
+            d->k->gate(y, row + r->z, r->values);
+        else
+            d->k->activate[ACTIVATION_SILU](row + r->z, y, r->values, 0.0f, y);
         break;
     case MIXER_MAMBA1: d->k->activate[ACTIVATION_SILU](row + r->z, y, r->values, 0.0f, y); break;
     case MIXER_MAMBA2:
