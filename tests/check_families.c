@@ -352,7 +352,8 @@ static void ran_there(const struct engine *g)
         const struct layer_shape *s = hparams_layer(hp, l);
         const struct mixer_shape *m = &s->mixer;
         bool attends = m->kind == MIXER_ATTENTION && !m->qk_norm_turned && !m->chunked &&
-                       !s->inputs && !hparams_hyper(hp) && shape_value_dim(m) == m->key_dim && m->value_factor == 0.0f,
+                       !m->experts && !s->inputs && !hparams_hyper(hp) &&
+                       shape_value_dim(m) == m->key_dim && m->value_factor == 0.0f,
              computes = !shape_sparse(&s->ffn) && !s->ffn.router.on_input && !s->ffn.grouped &&
                         shape_one_limit(&s->ffn);
 

@@ -1011,12 +1011,13 @@ END_TEST
 START_TEST(both_sides_answer_at_once)
 {
     static const char *const plans[][2] = {{"cpu", "gpu"}, {"gpu", "cpu"}};
-    const char *const more[] = {"--plain",        "-np",       "3",   "--place", plans[_i][0],
+    const char *const more[] = {"--plain",        "-np",        "3", "--place", plans[_i][0],
                                 "--place-prompt", plans[_i][1], NULL};
     struct teller t[8];
     struct reply r;
     json_t *state;
     char *alone[8];
+    json_int_t pieces = 0;
 
     serving_start((const char *const[]){"--plain", NULL});
     for (int i = 0; i < 8; i++)
@@ -1024,22 +1025,26 @@ START_TEST(both_sides_answer_at_once)
     ck_assert_int_eq(serving_end(), 0);
     serving_program = "tests/faulty"; /* without a fault */
     serving_start(more);
-    for (int i = 0; i < 8; i++) {
-        t[i] = (struct teller){.number = i};
-        ck_assert_int_eq(pthread_create(&t[i].thread, NULL, tell_beside, &t[i]), 0);
+    /* on a busy machine a prompt may be over before another client's first token */
+    for (int round = 0; round < 8 && !pieces; round++) {
+        for (int i = 0; i < 8; i++) {
+            t[i] = (struct teller){.number = i};
+            ck_assert_int_eq(pthread_create(&t[i].thread, NULL, tell_beside, &t[i]), 0);
+        }
+        for (int i = 0; i < 8; i++) {
+            pthread_join(t[i].thread, NULL);
+            ck_assert_str_eq(t[i].text, alone[i]);
+            free(t[i].text);
+        }
+        r = serving_ask("GET", "/moetop/state", NULL, NULL);
+        state = serving_read_json(&r, 200);
+        pieces = json_integer_value(json_object_get(state, "at_once.pieces"));
+        json_decref(state);
+        free(r.head);
     }
-    for (int i = 0; i < 8; i++) {
-        pthread_join(t[i].thread, NULL);
-        ck_assert_str_eq(t[i].text, alone[i]);
-        free(t[i].text);
+    for (int i = 0; i < 8; i++)
         free(alone[i]);
-    }
-    r = serving_ask("GET", "/moetop/state", NULL, NULL);
-    state = serving_read_json(&r, 200);
-    ck_assert_msg(json_integer_value(json_object_get(state, "at_once.pieces")) > 0,
-                  "nothing was computed at once");
-    json_decref(state);
-    free(r.head);
+    ck_assert_msg(pieces > 0, "nothing was computed at once");
     ck_assert_int_eq(serving_end(), 0);
 }
 END_TEST

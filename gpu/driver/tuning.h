@@ -22,6 +22,9 @@ struct opencl_tuning {
                   staging memory */
     bool map_rows; /* rows in place are mapped and unmapped on a CPU's device, too */
     bool no_selftest;
+    /* token_output ends a token's attention. Off otherwise: where PoCL 3.1 optimises, sums of
+     * layers come out differently from run to run, and its self-test does not see it */
+    bool outputs;
     bool small_local;    /* treat the device as one with little local memory */
     int tile;            /* tokens per tile, 0: the default; fewer compile faster */
     enum gemm_form form; /* of prompts' kernels, whether it is faster or not */
