@@ -445,8 +445,7 @@ bool kernel_set_runs(const struct device *d, const struct layer_shape *shape, en
     if (kind == BLOCK_HEAD && d->base.config.model->hp.embedding_width)
         return false; /* a matrix is before it */
     if (kind == BLOCK_ATTENTION &&
-        (!kernel_set_attends(&shape->mixer) || d->base.config.model->hp.laurel ||
-         shape->weighted ||
+        (!kernel_set_attends(&shape->mixer) || d->base.config.model->hp.laurel || shape->weighted ||
          hparams_hyper(&d->base.config.model->hp))) /* matrices of the host's are in its block */
         return false;
     if (kind == BLOCK_EXPERT && (!ffn_known(&shape->ffn, type) || !shape_one_limit(&shape->ffn)))
@@ -465,8 +464,7 @@ bool kernel_set_fuses(const struct device *d, int layer)
 
     return !norms_sum(&shape->norms) && !shape->inputs && !hp->streams && !r->on_input &&
            !s->grouped && shape->shortcut == SHORTCUT_NONE && !r->identities && !r->row &&
-           !shape->weighted &&
-           r->kind != ROUTER_ROOT && !r->by_token &&
+           !shape->weighted && r->kind != ROUTER_ROOT && !r->by_token &&
            (s->kind == FFN_DENSE
                 ? s->shared == 1
                 : (s->kind == FFN_ROUTED || s->kind == FFN_DENSE_AND_ROUTED) && r->groups <= 16);

@@ -334,8 +334,8 @@ static void set_fault(void)
 
 static void serve(const char *trouble, const char *audit)
 {
-    const char *const more[] = {"-m",    support_demo(), "-c",      "1024", "-np", "4",
-                                "--plain", "--audit",    audit,     NULL};
+    const char *const more[] = {"-m", support_demo(), "-c",      "1024", "-np",
+                                "4",  "--plain",      "--audit", audit,  NULL};
 
     fault = trouble;
     serving_prepare = set_fault;
@@ -355,7 +355,8 @@ static int ask_story(int story)
 
     snprintf(head, sizeof head,
              "POST " CHAT " HTTP/1.1\r\nConnection: close\r\nHost: localhost\r\n"
-             "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n", n);
+             "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n",
+             n);
     serving_say(fd, head, strlen(head));
     serving_say(fd, body, (size_t)n);
     return fd;
@@ -402,8 +403,7 @@ static void callers(void)
         }
         ask_for_random_place();
         read_story(fd[i], text, sizeof text);
-        ck_assert_msg(strcmp(text, want[story[i]]) == 0, "%s\ninstead of %s", text,
-                      want[story[i]]);
+        ck_assert_msg(strcmp(text, want[story[i]]) == 0, "%s\ninstead of %s", text, want[story[i]]);
         stories++;
     }
 }

@@ -55,10 +55,8 @@ static void make_recurrent(struct model *m)
     }
     for (int l = 0; l < hp->n_layers; l++)
         if (recurs(l))
-            hp->layers[l].mixer = (struct mixer_shape){.kind = MIXER_SHORT_CONVOLUTION,
-                                                       .heads = 1,
-                                                       .value_dim = hp->hidden,
-                                                       .taps = 2};
+            hp->layers[l].mixer = (struct mixer_shape){
+                .kind = MIXER_SHORT_CONVOLUTION, .heads = 1, .value_dim = hp->hidden, .taps = 2};
 }
 
 /* The CPU's device sees the model as its file says. Its layers are the caller's to free. */

@@ -15,8 +15,7 @@ static void put_heads(struct strbuf *b, const struct mixer_shape *m)
     else
         strbuf_printf(b, ": %d heads of %d", m->heads, value_dim);
     if (m->kv_heads && m->kv_heads != m->heads)
-        strbuf_printf(b, ", %d of keys%s", m->kv_heads,
-                      m->kind == MIXER_MLA ? "" : " and values");
+        strbuf_printf(b, ", %d of keys%s", m->kv_heads, m->kind == MIXER_MLA ? "" : " and values");
 }
 
 static void put_positions(struct strbuf *b, const struct mixer_shape *m)

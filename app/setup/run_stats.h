@@ -48,8 +48,8 @@ struct stats {
     int n_threads, context_used, context_size;
     uint64_t weights_packed, weights_mapped, kv_bytes, kv_used_bytes, scratch_bytes;
     uint64_t control_bytes; /* of control vectors */
-    uint64_t active_bytes; /* bytes of weights and KV read per token */
-    uint64_t all_weights;  /* bytes that a text may touch */
+    uint64_t active_bytes;  /* bytes of weights and KV read per token */
+    uint64_t all_weights;   /* bytes that a text may touch */
     /* measured memory bandwidth in bytes/s; 0: not measured */
     double bandwidth;
     bool bandwidth_disturbed;        /* measured while other programs ran */

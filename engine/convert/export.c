@@ -501,8 +501,8 @@ int model_export(const char *in, const char *out, const struct export_options *o
         (rc = take_room(&x, r, e)) || (rc = gguf_write_open(&x.w, out, e)))
         goto out;
     report->bytes_in = weight_file_bytes(x.m->file);
-    if ((rc = export_metadata(x.w, x.m, x.family, x.mtp, o->type->file_type,
-                              &report->tokenizer, e)))
+    if ((rc = export_metadata(x.w, x.m, x.family, x.mtp, o->type->file_type, &report->tokenizer,
+                              e)))
         goto out;
     for (int i = 0; i < x.n_parts; i++)
         gguf_write_tensor(x.w, x.parts[i].name, x.parts[i].type, x.parts[i].n_dims,

@@ -210,9 +210,10 @@ struct combine_job {
     const float *const *strengths; /* as in attention_job */
 };
 
-/* Where layers have inputs of their own, or streams are hyper-connected: inputs (rows, hparams_beside) holds the tokens' rows of
- * the model's table (model_inputs), and gets by rule 15 what the layers use. x: the embeddings;
- * with other streams they become what the first layer is predicted to begin with. */
+/* Where layers have inputs of their own, or streams are hyper-connected: inputs (rows,
+ * hparams_beside) holds the tokens' rows of the model's table (model_inputs), and gets by rule 15
+ * what the layers use. x: the embeddings; with other streams they become what the first layer is
+ * predicted to begin with. */
 struct inputs_job {
     int rows;
     float *x;
@@ -220,8 +221,8 @@ struct inputs_job {
     const float *const *strengths; /* as in attention_job */
 };
 
-/* Of hyper-connected streams, behind a layer's mixer: they take its output y, and x becomes what the
- * feed-forward reads. inputs as in combine_job; strengths as in attention_job. */
+/* Of hyper-connected streams, behind a layer's mixer: they take its output y, and x becomes what
+ * the feed-forward reads. inputs as in combine_job; strengths as in attention_job. */
 struct streams_job {
     int layer, rows;
     const float *y;

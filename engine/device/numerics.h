@@ -130,27 +130,27 @@
  * blocks of the largest scores, ties to the lower, and all behind its last complete block; the
  * others' scores are -inf in rule 7.
  *
- * 17. Hyper-connections: n streams S_i, each the embedding at first. Gated: N_i = rule 5 of S_i; u =
- * up(num_silu(down(N) * (1/n))), matrices by rule 2 or 11 over all streams one behind the other; an
- * operator reads x = rule 9's sum of N_i * num_sigmoid(u_i), each with the weight 1/n, from +0; its
- * output y: S_i = S_i + (2 * num_sigmoid(mix_i(N) * (1/n))) * y, product and sum rounded each.
+ * 17. Hyper-connections: n streams S_i, each the embedding at first. Gated: N_i = rule 5 of S_i; u
+ * = up(num_silu(down(N) * (1/n))), matrices by rule 2 or 11 over all streams one behind the other;
+ * an operator reads x = rule 9's sum of N_i * num_sigmoid(u_i), each with the weight 1/n, from +0;
+ * its output y: S_i = S_i + (2 * num_sigmoid(mix_i(N) * (1/n))) * y, product and sum rounded each.
  * Mixed: N = rule 5 of all of S together, without weights; m = mix(N). r_i = num_sigmoid(m_i *
- * scale_0 + base_i) + eps, g_j the same of m_(n+j) with scale_1, times 2, without eps; B_ij = that of
- * m_(2n+in+j) with scale_2, products and sums rounded each: each row's num_exp(B_ij - max) / their
- * sum upwards, + eps; then each column over its sum (upwards) + eps, and each row and column so, by
- * turns, rounds - 1 times. x = rule 9's sum of r_i * S_i from +0; S_j = that of y, S_1 .. S_n with
- * g_j, B_1j .. B_nj. The end reads the same way.
+ * scale_0 + base_i) + eps, g_j the same of m_(n+j) with scale_1, times 2, without eps; B_ij = that
+ * of m_(2n+in+j) with scale_2, products and sums rounded each: each row's num_exp(B_ij - max) /
+ * their sum upwards, + eps; then each column over its sum (upwards) + eps, and each row and column
+ * so, by turns, rounds - 1 times. x = rule 9's sum of r_i * S_i from +0; S_j = that of y, S_1 ..
+ * S_n with g_j, B_1j .. B_nj. The end reads the same way.
  *
  * 18. Convolved attention, F32 and token after token, from the projections of queries q_h, keys k_g
  * and two halves of values (rule 2 or 11). The first convolution of a channel of q or k: acc from
  * its bias, acc = fma(x[t-taps+1+j], w[j], acc) over the taps, the oldest first; before the first
- * token x is 0. The second one, of a head: rule 3 of a row of weights, its taps one after the other,
- * with the first one's results of as many tokens, the oldest first; + bias. Before the first token
- * those are the bias alone. Residuals: r_h = (q_h + k_g) * 0.5, g the head's key head; of a key head
- * the sum of its heads' r_h upwards, * (1 / their number). A head: convolved + residual; then rule
- * 12's L2 norm with eps 2^-46 and scale sqrt(width); a key times the key head's factor; then rules 6
- * and 7. Values: the first half's rows of the token, then the second half's of the token before (at
- * position 0 its bias, or 0), cut into heads.
+ * token x is 0. The second one, of a head: rule 3 of a row of weights, its taps one after the
+ * other, with the first one's results of as many tokens, the oldest first; + bias. Before the first
+ * token those are the bias alone. Residuals: r_h = (q_h + k_g) * 0.5, g the head's key head; of a
+ * key head the sum of its heads' r_h upwards, * (1 / their number). A head: convolved + residual;
+ * then rule 12's L2 norm with eps 2^-46 and scale sqrt(width); a key times the key head's factor;
+ * then rules 6 and 7. Values: the first half's rows of the token, then the second half's of the
+ * token before (at position 0 its bias, or 0), cut into heads.
  *
  * 19. Routers by a row: r = rule 3 of the matrix and the normed input, + bias; fma(row of the layer
  * before, factor, that). Scores from r: rule 5; twice rule 3 with a square matrix, + bias,

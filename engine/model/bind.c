@@ -935,12 +935,12 @@ static int bind_mixer(struct binding *b, struct layer_weights *w, int layer, str
 {
     const struct mixer_shape *s = &hparams_layer(&b->model->hp, layer)->mixer;
 
-    return s->kind == MIXER_NONE        ? 0
-           : s->kind == MIXER_MLA       ? bind_latent(b, w, layer, e)
+    return s->kind == MIXER_NONE         ? 0
+           : s->kind == MIXER_MLA        ? bind_latent(b, w, layer, e)
            : s->kind == MIXER_COMPRESSED ? bind_compressed(b, w, layer, e)
-           : s->kind == MIXER_CONVOLVED ? bind_convolved(b, w, layer, e)
-           : shape_recurrent(s)         ? bind_recurrent(b, w, layer, e)
-                                        : bind_attention(b, w, layer, e);
+           : s->kind == MIXER_CONVOLVED  ? bind_convolved(b, w, layer, e)
+           : shape_recurrent(s)          ? bind_recurrent(b, w, layer, e)
+                                         : bind_attention(b, w, layer, e);
 }
 
 /* The norms of one operator; role: of the only one, if there is no other. */

@@ -178,8 +178,8 @@ int bind_convolved(struct binding *b, struct layer_weights *w, int layer, struct
         (rc = bind_plain(b, &w->o, TENSOR_O, layer, hidden, queries, e)) ||
         (rc = bind_convolution(b, &w->recurrent, layer, e)) ||
         (rc = bind_values(b, &w->head_conv, TENSOR_CONV_HEADS, layer,
-                          (int64_t)channels * s->key_dim * s->head_taps, VECTOR_PLAIN,
-                          s->head_taps, e)) ||
+                          (int64_t)channels * s->key_dim * s->head_taps, VECTOR_PLAIN, s->head_taps,
+                          e)) ||
         (rc = bind_bias(b, &w->head_conv_bias, TENSOR_CONV_HEADS, layer, channels, e)))
         return rc;
     return bind_vector(b, &w->key_scale, TENSOR_KEY_SCALE, layer, s->kv_heads, e);

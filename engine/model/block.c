@@ -247,8 +247,7 @@ struct block_bytes model_block_parts(const struct model *m, struct block_id id)
                   (model_qk_norm_values(m, id.layer, true) +
                    model_qk_norm_values(m, id.layer, false) + model_recurrent_values(m, id.layer)) *
                       sizeof(float);
-        b.router = ((l->router ? choices : 0) + (l->shared_router != NULL)) *
-                       cols * sizeof(float) +
+        b.router = ((l->router ? choices : 0) + (l->shared_router != NULL)) * cols * sizeof(float) +
                    router_row_values(m, id.layer) * sizeof(float) +
                    ((l->router_bias ? choices : 0) + (l->score_bias ? choices : 0) +
                     (l->expert_scale ? (uint64_t)s->experts : 0)) *

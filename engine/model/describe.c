@@ -427,7 +427,8 @@ static const char *nonsense(const struct layer_shape *s)
 
     if (m->kind != MIXER_NONE && (m->heads < 1 || m->value_dim < 1))
         return "how large its heads are";
-    if ((m->kind == MIXER_ATTENTION || m->kind == MIXER_MLA || m->kind == MIXER_CONVOLVED) && (m->key_dim < 1 || m->kv_heads < 1))
+    if ((m->kind == MIXER_ATTENTION || m->kind == MIXER_MLA || m->kind == MIXER_CONVOLVED) &&
+        (m->key_dim < 1 || m->kv_heads < 1))
         return "how large its keys are";
     if (f->experts && (f->width < 1 || f->used < 1 || f->used > f->experts))
         return "how many experts of what width a token meets";

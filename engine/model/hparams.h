@@ -54,7 +54,7 @@ struct hparams {
     bool streams_scaled;
     int stream_rank, stream_rounds;
     float stream_eps;
-    bool shortcuts; /* some layer leaves what a later one adds; set by hparams_count */
+    bool shortcuts;          /* some layer leaves what a later one adds; set by hparams_count */
     bool embedding_weighted; /* embeddings are shifted, then multiplied, by learned values (ZAYA) */
     int router_row;          /* the largest router_shape.row; set by hparams_count */
     /* Frequencies would change with every token beyond context_max (dynamic scaling), which is not

@@ -67,7 +67,7 @@ struct mixer_shape {
     bool gated, gate_softplus;
     bool gate_sigmoid; /* delta net: its output times sigmoid of the gate, not silu (Qwen4) */
     enum gate_form gate;
-    int experts, used; /* GATE_ROUTED: heads / kv_heads, and those of them that a token uses */
+    int experts, used;    /* GATE_ROUTED: heads / kv_heads, and those of them that a token uses */
     bool values_are_keys; /* before any norm and rotation */
     bool value_norm;      /* each head of the values is RMS-normed, without weights */
     float value_factor;   /* values are multiplied by it (MiMo-V2); 0: by 1 */
@@ -102,8 +102,9 @@ struct mixer_shape {
     bool overlap;
     /* recurrent kinds: taps of the convolution, groups that share B and C (Mamba2), state width */
     int taps, groups, state;
-    int head_taps; /* MIXER_CONVOLVED: of the second convolution, each head's own (taps: the first) */
-    bool tiled;        /* value head h uses key head h mod kv_heads, not h / (heads / kv_heads) */
+    int head_taps; /* MIXER_CONVOLVED: of the second convolution, each head's own (taps: the first)
+                    */
+    bool tiled;    /* value head h uses key head h mod kv_heads, not h / (heads / kv_heads) */
     float decay_bound; /* Kimi: of the decay's logarithm; 0: none, softplus as a delta net */
     /* Kimi: decays and gates through a row of so many values; 0: directly. Mamba 1: time steps */
     int a_rank, z_rank;

@@ -214,8 +214,8 @@ static void tell(struct engine *g)
 static int device_beside(struct engine *g, enum plan_phase phase)
 {
     const struct plan *own = place_of_phase(g, phase),
-                      *other = place_of_phase(g, phase == PHASE_PROMPT ? PHASE_TOKENS
-                                                                       : PHASE_PROMPT);
+                      *other = place_of_phase(g,
+                                              phase == PHASE_PROMPT ? PHASE_TOKENS : PHASE_PROMPT);
     struct error ignored;
 
     if (g->n_devices < 2 || !place_apart(g) || place_waits(g) || g->config.routing ||

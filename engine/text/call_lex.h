@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 #define LEX_BLANKS " \t\r\n"
-#define LEX_QUOTE "<|\"|>"      /* Gemma's */
+#define LEX_QUOTE "<|\"|>"    /* Gemma's */
 #define LEX_ARG_KEY "arg_key" /* GLM's, Hy3's and LongCat's: a value has a tag of its own */
 
 bool lex_one_of(char c, const char *set);                   /* never for 0 */

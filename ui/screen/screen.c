@@ -122,9 +122,9 @@ static void rules_draw(struct canvas *c, const struct layout *l, const struct ui
             canvas_put(c, l->rule[i].x, y, rule,
                        from_left && from_right && y == l->rule[i].y && y > l->rule[0].y ? 0x252c
                        : from_left && from_right                                        ? 0x253c
-                       : from_left             ? 0x2524
-                       : from_right            ? 0x251c
-                                               : 0x2502);
+                       : from_left                                                      ? 0x2524
+                       : from_right                                                     ? 0x251c
+                                                                                        : 0x2502);
         }
 }
 
@@ -137,8 +137,8 @@ static void tabs_draw(struct canvas *c, const struct layout *l, const struct ui_
 
     for (i = 0; i < PANEL_COUNT; i++)
         if ((m->open_panels >> i & 1) && !l->panels[i].h && n + 2 < sizeof text)
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? " " : "Tab: ",
-                                  panels[i]->name);
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s",
+                                  n ? " " : "Tab: ", panels[i]->name);
     canvas_text_fit(c, l->tabs.x + 1, l->tabs.y, l->tabs.w - 1,
                     theme_style(&m->theme, ROLE_STYLE_DIM), text);
     canvas_clip_set(c, before);
@@ -286,8 +286,8 @@ static void request_opened(struct layout_panel *q, const struct ui_model *m, int
 }
 
 /* Its explanation is open: shown completely, as far as the screen allows. */
-static void explain_request(struct layout_panel *q, const struct ui_model *m,
-                            const struct panel *p, int width, int height)
+static void explain_request(struct layout_panel *q, const struct ui_model *m, const struct panel *p,
+                            int width, int height)
 {
     int rows = panel_explain(NULL, (struct rect){0, 0, width, 0}, m, p), room = height - EXPLAIN_OF;
 
@@ -300,8 +300,11 @@ static void explain_request(struct layout_panel *q, const struct ui_model *m,
 static void request_make(struct layout_request *q, const struct ui_model *m, int w, int h,
                          int input_rows)
 {
-    int i, column = w >= 180 ? w / 5 : w < 100 ? w * 34 / 100 : w * 38 / 100,
-           stage = w < 60 ? w : w - column - 1;
+    int i,
+        column = w >= 180  ? w / 5
+                 : w < 100 ? w * 34 / 100
+                           : w * 38 / 100,
+        stage = w < 60 ? w : w - column - 1;
     bool two = layout_mode(w, h) == LAYOUT_TWO;
 
     memset(q, 0, sizeof *q);

@@ -71,13 +71,13 @@ static const char *layer_lacks(const struct layer_shape *s)
 
 static const char *model_lacks(const struct hparams *hp)
 {
-    return hp->original_context   ? "longrope (tables chosen by the length)"
-           : hp->embedding_width  ? "embeddings of another width than the layers"
-           : hp->embedding_normed ? "normed embeddings"
-           : hp->streams          ? "several residual streams"
+    return hp->original_context     ? "longrope (tables chosen by the length)"
+           : hp->embedding_width    ? "embeddings of another width than the layers"
+           : hp->embedding_normed   ? "normed embeddings"
+           : hp->streams            ? "several residual streams"
            : hp->embedding_weighted ? "weighted embeddings"
-           : !hp->context_max     ? "no known context"
-                                  : NULL;
+           : !hp->context_max       ? "no known context"
+                                    : NULL;
 }
 
 int network_possible(const struct hparams *hp, bool microsoft, struct error *e)

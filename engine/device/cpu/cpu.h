@@ -87,8 +87,8 @@ struct thread_scratch {
     uint8_t *selected;
     int *selected_for;
     float *index_scores;
-    float *partial; /* attention chunks of some rows: see mixers/attention.c */
-    float *router;  /* scores of one row, padded to 16 */
+    float *partial;   /* attention chunks of some rows: see mixers/attention.c */
+    float *router;    /* scores of one row, padded to 16 */
     float *convolved; /* convolved attention: a head's inputs and outputs, or all values of a row */
     int experts[CPU_USED_MAX];
     float weights[CPU_USED_MAX];
@@ -526,7 +526,8 @@ int kv_move_rows(struct cpu_device *d, const struct kv_move *m, struct error *e)
 
 /* mixers/indexer.c: which keys a row sees (rule 16 of numerics.h), in layers with index_top */
 #define INDEXER_DIM_MOST 256 /* of blocks (mixer_shape.index_ratio) */
-/* Of blocks: row t's queries of a head are normed and rotated, its key, index_dim values, stored. */
+/* Of blocks: row t's queries of a head are normed and rotated, its key, index_dim values, stored.
+ */
 void indexer_finish_query(struct cpu_device *d, int layer, int t, float *x);
 void indexer_store_key(struct cpu_device *d, int layer, int t, const float *key);
 /* Hides the positions begin .. end-1 that row t does not see among its own: their scores become
@@ -610,7 +611,7 @@ extern const struct cpu_mixer cpu_attention_mixer;  /* mixers/attention.c */
 extern const struct cpu_mixer cpu_mla_mixer;        /* mixers/mla.c */
 extern const struct cpu_mixer cpu_compressed_mixer; /* mixers/compressed.c */
 extern const struct cpu_mixer cpu_recurrent_mixer;  /* mixers/recurrent.c: all kinds of them */
-extern const struct cpu_mixer cpu_convolved_mixer; /* mixers/convolved.c */
+extern const struct cpu_mixer cpu_convolved_mixer;  /* mixers/convolved.c */
 /* mixers/attention.c, for mixers that make queries and keys their own way: rule 6 on one head of
  * the row that stands at pos, times scale; and what follows when d->q holds the job's queries and
  * the cache its keys and values: y or residual as in cpu_mixer.phases */
@@ -678,9 +679,9 @@ static inline int row_position(const struct cpu_device *d, int row)
 void experts_phases(struct cpu_device *d, int tid, int layer, const struct experts_job *j,
                     int entries, const struct act_block *quantised);
 /* The norms of a row of the job, and its routing. before: the row before the mixer, seen by early
- * routers; or the router's own row (router_shape.row). h becomes the input of routed experts, second that of a dense part beside them; imposed:
- * NULL, or replaces the router's choice; edits: NULL, or those of the row's session. Slots beyond
- * the layer's own get the expert -1. */
+ * routers; or the router's own row (router_shape.row). h becomes the input of routed experts,
+ * second that of a dense part beside them; imposed: NULL, or replaces the router's choice; edits:
+ * NULL, or those of the row's session. Slots beyond the layer's own get the expert -1. */
 void route_row(const struct cpu_device *d, int layer, int row,
                const struct imposed_routing *imposed, const struct expert_edits *edits,
                const float *x, const float *before, float *h, float *second, float *scores,

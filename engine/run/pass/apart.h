@@ -1,9 +1,9 @@
 /* A pass that one device computes alone, all of its layers, while the engine's thread computes
  * other passes on other devices: prompts beside tokens or tokens beside prompts, where their plans
- * have no device in common. The thread looks after it between layers of its own pass (apart_poll), and between passes
- * (apart_step), where failures are handled, since they may change the plan of the other pass. Rows
- * that other devices need are handed over in between (forward.next). Thread: the engine's. Owner:
- * the engine. */
+ * have no device in common. The thread looks after it between layers of its own pass (apart_poll),
+ * and between passes (apart_step), where failures are handled, since they may change the plan of
+ * the other pass. Rows that other devices need are handed over in between (forward.next). Thread:
+ * the engine's. Owner: the engine. */
 #ifndef ENGINE_RUN_APART_H
 #define ENGINE_RUN_APART_H
 

@@ -497,8 +497,8 @@ static void choose_deferred(struct forward *f, int layer, const float *weights)
         hparams_layer(hp, layer)->norms.after || hparams_layer(hp, layer)->scaled ||
         hparams_layer(hp, layer)->inputs || hparams_layer(hp, layer)->ffn.router.on_input ||
         hparams_layer(hp, layer)->shortcut != SHORTCUT_NONE || hparams_hyper(hp) ||
-        hparams_layer(hp, layer)->weighted ||
-        shape_keeps_stream(hparams_layer(hp, layer + 1)) || f->plan->attention[layer + 1] == 0 ||
+        hparams_layer(hp, layer)->weighted || shape_keeps_stream(hparams_layer(hp, layer + 1)) ||
+        f->plan->attention[layer + 1] == 0 ||
         (f->fused_device[layer + 1] != PLAN_NO_DEVICE && !trace_active(f->trace)))
         return;
     while (f->deferred.n < f->defer && f->deferred.n < FORWARD_DEFERRED && f->n_groups[0] > 0) {

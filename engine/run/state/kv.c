@@ -308,8 +308,8 @@ int kv_share(struct kv *kv, int from, int to, int n)
         for (int l = 0; l < kv->n_layers; l++)
             if (!d || !kv_in_place(kv, l, d))
                 *held_at(kv, to, l, d) = d ? (struct kv_held){0}
-                                           : (struct kv_held){
-                                                 held_at(kv, from, l, 0)->begin, n, 0, 0};
+                                           : (struct kv_held){held_at(kv, from, l, 0)->begin, n, 0,
+                                                              0};
     return n;
 }
 
@@ -417,8 +417,8 @@ static int next_source(struct kv *kv, int session, int layer, int device, int po
     return source;
 }
 
-static int rows_step(struct kv *kv, int session, int layer, int device, int pos,
-                     uint64_t max_bytes, uint64_t *spent, struct error *e)
+static int rows_step(struct kv *kv, int session, int layer, int device, int pos, uint64_t max_bytes,
+                     uint64_t *spent, struct error *e)
 {
     struct kv_held *have = held_at(kv, session, layer, device);
     size_t row = kv->layers[layer].row_bytes;

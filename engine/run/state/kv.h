@@ -4,8 +4,8 @@
  * per layer a device has a range of rows: from the first on, except in rings, where the next token
  * needs only its window. Recurrent state belongs to one number of tokens, which may differ between
  * devices, and can continue only from there; at 0 tokens it needs no copy. A layer that keeps every
- * row may have such state besides (convolved attention): it needs both to continue. Thread: the engine's.
- * Owner: the engine. */
+ * row may have such state besides (convolved attention): it needs both to continue. Thread: the
+ * engine's. Owner: the engine. */
 #ifndef ENGINE_RUN_KV_H
 #define ENGINE_RUN_KV_H
 
@@ -22,9 +22,9 @@ struct device_slot;
 struct kv {
     struct device_slot *slots; /* the engine's, DEVICE_MAX */
     int n_layers;
-    /* n_sessions of (DEVICE_MAX, n_layers): range of valid rows there, and the number of tokens that
-     * recurrent state is at; NULL: no session. ahead: number of drafted tokens after `stands`, each
-     * of which recurrent state can continue after */
+    /* n_sessions of (DEVICE_MAX, n_layers): range of valid rows there, and the number of tokens
+     * that recurrent state is at; NULL: no session. ahead: number of drafted tokens after `stands`,
+     * each of which recurrent state can continue after */
     struct kv_held {
         int begin, end, stands, ahead;
     } * *held;

@@ -183,9 +183,9 @@ static struct attention_widths widest(const struct cpu_device *d)
         else if (m->index_top)
             widen_blocks(&w, m);
         if (m->kind == MIXER_CONVOLVED)
-            w.convolved = max_size(w.convolved, max_size((size_t)(m->head_taps + 1) * keys +
-                                                             NUM_LANES,
-                                                         2 * (size_t)shape_half_values(m)));
+            w.convolved = max_size(w.convolved,
+                                   max_size((size_t)(m->head_taps + 1) * keys + NUM_LANES,
+                                            2 * (size_t)shape_half_values(m)));
         if (m->kind == MIXER_COMPRESSED)
             widen_compressed(&w, m);
         if (m->kind == MIXER_COMPRESSED && m->index_heads)
@@ -244,10 +244,10 @@ static void lay_head_convolutions(struct cpu_device *d, struct arena *c)
     d->head_conv = arena_take(c, (size_t)hp->n_layers, sizeof *d->head_conv);
     for (int l = 0; l < hp->n_layers; l++) {
         const struct mixer_shape *m = &shape_of(d, l)->mixer;
-        size_t n = m->kind == MIXER_CONVOLVED ? (size_t)(m->heads + m->kv_heads) *
-                                                    whole_lanes(m->key_dim) *
-                                                    (size_t)(m->head_taps * m->key_dim)
-                                              : 0;
+        size_t n = m->kind == MIXER_CONVOLVED
+                       ? (size_t)(m->heads + m->kv_heads) * whole_lanes(m->key_dim) *
+                             (size_t)(m->head_taps * m->key_dim)
+                       : 0;
         float *packed = arena_take(c, n, sizeof(float));
 
         if (c->base)
@@ -279,7 +279,8 @@ static void lay_scratch(struct cpu_device *d, struct arena *c)
 
     for (int l = 0; l < hp->n_layers; l++) {
         normed = max_size(normed, (size_t)shape_normed_rows(shape_of(d, l)));
-        after |= shape_of(d, l)->norms.after || shape_of(d, l)->weighted || shape_keeps_stream(shape_of(d, l));
+        after |= shape_of(d, l)->norms.after || shape_of(d, l)->weighted ||
+                 shape_keeps_stream(shape_of(d, l));
         sparse |= shape_sparse(&shape_of(d, l)->ffn);
     }
     if (sparse) {
@@ -478,9 +479,8 @@ static void pack_head_convolution(const struct cpu_device *d, int layer)
 
     for (size_t c = 0; m->kind == MIXER_CONVOLVED && c < channels; c++)
         for (size_t i = 0; i < cols; i++)
-            d->head_conv[layer][c / n * head +
-                                (c % n / NUM_LANES * cols + i) * NUM_LANES + c % n % NUM_LANES] =
-                from[(i / n * channels + c) * n + i % n];
+            d->head_conv[layer][c / n * head + (c % n / NUM_LANES * cols + i) * NUM_LANES +
+                                c % n % NUM_LANES] = from[(i / n * channels + c) * n + i % n];
 }
 
 /* What kernels read in a form of their own, besides matrices. */
@@ -783,8 +783,8 @@ static int place_rows(struct cpu_device *d, int rows, int pos, const struct span
     return code;
 }
 
-/* Applies the norm after the mixer, and the weights of the stream, to the rows in `added`: the result is the job's y; residual
- * NULL, or the stream that it replaces or is added to. */
+/* Applies the norm after the mixer, and the weights of the stream, to the rows in `added`: the
+ * result is the job's y; residual NULL, or the stream that it replaces or is added to. */
 static void mixer_norm_phase(struct cpu_device *d, int tid, int layer, int rows, const float *x,
                              float *added, float *residual)
 {
@@ -875,8 +875,8 @@ static void route_region(void *ctx, int tid, int n)
         float *h = j->h + at, *second = h + (size_t)j->rows * (size_t)hp->hidden,
               *scores = d->threads[tid].router;
 
-        route_row(d, j->layer, t, j->imposed, j->edits ? j->edits[t] : NULL, j->x + at,
-                  before, h, second, scores, j->experts + t * hp->n_experts_used,
+        route_row(d, j->layer, t, j->imposed, j->edits ? j->edits[t] : NULL, j->x + at, before, h,
+                  second, scores, j->experts + t * hp->n_experts_used,
                   j->weights + t * hp->n_experts_used);
         if (j->scores)
             memcpy(j->scores + (size_t)t * (size_t)hp->n_experts, scores,

@@ -30,9 +30,8 @@ static void row_group(struct cpu_device *d, const struct route_job *j, int t, in
     int hidden = d->model->hp.hidden, n = shape_of(d, j->layer)->ffn.router.row,
         first = group * NUM_LANES;
     float part[NUM_LANES], *to = place_of(d, j->inputs, j->layer, t) + first;
-    const float *before = j->inputs && w->carry
-                              ? place_of(d, j->inputs, j->layer - 1, t) + first
-                              : NULL;
+    const float *before = j->inputs && w->carry ? place_of(d, j->inputs, j->layer - 1, t) + first
+                                                : NULL;
 
     d->k->router(d->deep[j->layer].in + (size_t)first * (size_t)hidden, 1, hidden,
                  j->h + (size_t)t * (size_t)hidden, part);

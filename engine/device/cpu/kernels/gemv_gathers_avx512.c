@@ -20,10 +20,10 @@ INLINE vi eight_total(const int8_t *q)
 /* Adds eight columns of 16 rows, eight rows per vector. */
 INLINE void add_points(vi index, vi q, vi sum[2])
 {
-    sum[0] = vi_dp4(sum[0],
-                    _mm512_i32gather_epi64(_mm512_castsi512_si256(index), grid_iq1_s, 8), q);
-    sum[1] = vi_dp4(
-        sum[1], _mm512_i32gather_epi64(_mm512_extracti64x4_epi64(index, 1), grid_iq1_s, 8), q);
+    sum[0] = vi_dp4(sum[0], _mm512_i32gather_epi64(_mm512_castsi512_si256(index), grid_iq1_s, 8),
+                    q);
+    sum[1] = vi_dp4(sum[1],
+                    _mm512_i32gather_epi64(_mm512_extracti64x4_epi64(index, 1), grid_iq1_s, 8), q);
 }
 
 /* Both halves' sums of block j. IQ1's eighth, added to a point or subtracted, is the activations'

@@ -155,8 +155,7 @@ static int qkv_tasks(const struct cpu_device *d, int layer)
 static struct qkv_task qkv_task(const struct cpu_device *d, int layer, int task)
 {
     const struct layer_weights *w = &d->model->layers[layer];
-    const struct matrix *const matrices[] = {&w->q, &w->k,       &w->v,
-                                             &w->z, &w->index_q, &w->index_k};
+    const struct matrix *const matrices[] = {&w->q, &w->k, &w->v, &w->z, &w->index_q, &w->index_k};
     struct qkv_part p;
     int kind = 0, first;
 
@@ -363,9 +362,11 @@ static void qkv_phase(struct cpu_device *d, int tid, int layer, const struct inp
                               in->panels, 1, 0);
         ready = true;
         token_block(d, in->n, task / tasks, &t0, &t1);
-        out = in_place
-                  ? (index ? d->index_q : t.kind == QKV_GATES ? d->gates : d->q) + t0 * stride + r0
-                  : d->threads[tid].tile;
+        out = in_place ? (index                 ? d->index_q
+                          : t.kind == QKV_GATES ? d->gates
+                                                : d->q) +
+                             t0 * stride + r0
+                       : d->threads[tid].tile;
         if (in->n == 1 && unused(d, a, &t)) {
             memset(out, 0, (size_t)(r1 - r0) * sizeof *out);
             continue;

@@ -26,8 +26,7 @@ enum { QUERIES, KEYS, VALUES, BEFORE };
 static struct columns columns_of(const struct cpu_device *d, int layer)
 {
     const struct layer_weights *w = &d->model->layers[layer];
-    struct columns c = {.s = &shape_of(d, layer)->mixer,
-                        .of = {&w->q, &w->k, &w->v, &w->v_before}};
+    struct columns c = {.s = &shape_of(d, layer)->mixer, .of = {&w->q, &w->k, &w->v, &w->v_before}};
 
     for (int i = 0; i < 4; i++) {
         c.at[i] = c.width;
@@ -263,8 +262,8 @@ static void head_task(struct cpu_device *d, int tid, int layer, const struct col
     int n = s->key_dim, first = head * n, cols = s->head_taps * n,
         groups = (n + NUM_LANES - 1) / NUM_LANES;
     float *state = kv_fixed(d, at->state, layer), *in = d->threads[tid].convolved, *out = in + cols;
-    const float *packed = d->head_conv[layer] + (size_t)head * (size_t)groups * NUM_LANES *
-                                                    (size_t)cols;
+    const float *packed = d->head_conv[layer] +
+                          (size_t)head * (size_t)groups * NUM_LANES * (size_t)cols;
 
     for (int k = 1; k < s->head_taps; k++)
         first_at(d, layer, c, at, state, k - s->head_taps, first, n, in + k * n);
@@ -300,8 +299,7 @@ static void values_task(struct cpu_device *d, int tid, int layer, const struct c
         before = row + c->at[BEFORE];
     }
     if (at->drafted)
-        memcpy(kv_drafts(d, at->state, layer),
-               row_of(d, c, at->row + at->rows - at->drafted),
+        memcpy(kv_drafts(d, at->state, layer), row_of(d, c, at->row + at->rows - at->drafted),
                (size_t)at->drafted * (size_t)c->width * sizeof *values);
     keep_values(c, state, row_of(d, c, at->row), at->rows - at->drafted);
 }
@@ -347,8 +345,9 @@ static double convolved_work(const struct cpu_device *d, int layer, int rows)
 {
     const struct columns c = columns_of(d, layer);
 
-    return (double)rows * ((double)d->model->hp.hidden * (c.width + d->model->layers[layer].o.cols) +
-                           (double)c.channels * c.s->key_dim * c.s->head_taps);
+    return (double)rows *
+           ((double)d->model->hp.hidden * (c.width + d->model->layers[layer].o.cols) +
+            (double)c.channels * c.s->key_dim * c.s->head_taps);
 }
 
 const struct cpu_mixer cpu_convolved_mixer = {

@@ -102,17 +102,16 @@ static const struct family_tensor tensors[] =
             "blk.%l.ssm_ba.weight", NET "in_proj_b.weight", NET "in_proj_a.weight");
 /* clang-format on */
 
-static const struct family_rename renamed[] = {{"linear_num_value_heads", "ssm.time_step_rank"},
-                                               {"linear_num_key_heads", "ssm.group_count"},
-                                               {"linear_key_head_dim", "ssm.state_size"},
-                                               {"linear_conv_kernel_dim", "ssm.conv_kernel"},
-                                               {"inner_size", "ssm.inner_size"},
-                                               {"full_attention_interval",
-                                                "full_attention_interval"},
-                                               {"recurrent_layers", "attention.recurrent_layers"},
-                                               {"indexer_compress_ratio",
-                                                "attention.compress_ratios"},
-                                               {NULL, NULL}};
+static const struct family_rename renamed[] = {
+    {"linear_num_value_heads", "ssm.time_step_rank"},
+    {"linear_num_key_heads", "ssm.group_count"},
+    {"linear_key_head_dim", "ssm.state_size"},
+    {"linear_conv_kernel_dim", "ssm.conv_kernel"},
+    {"inner_size", "ssm.inner_size"},
+    {"full_attention_interval", "full_attention_interval"},
+    {"recurrent_layers", "attention.recurrent_layers"},
+    {"indexer_compress_ratio", "attention.compress_ratios"},
+    {NULL, NULL}};
 
 static const char *const ignored[] = {"mtp.*", "model.visual.*", NULL};
 static const char *const stops[] = {"<|im_end|>", "<|endoftext|>", NULL};
@@ -189,16 +188,16 @@ static void layers_4(struct hparams *hp, struct describer *d)
     hp->stream_kind = STREAMS_GATED;
 }
 
-#define OF_ALL(normed)                                                       \
-    .shape = {.mixer = {.qk_norm = QK_NORM_HEAD, .gated = true},             \
-              .ffn = {.shared_gate = SHARED_SIGMOID,                         \
+#define OF_ALL(normed)                                                         \
+    .shape = {.mixer = {.qk_norm = QK_NORM_HEAD, .gated = true},               \
+              .ffn = {.shared_gate = SHARED_SIGMOID,                           \
                       .router = {.kind = ROUTER_SOFTMAX, .normalised = true}}, \
-              .norms = {.kind = NORM_RMS_ONE, .before = normed}},            \
+              .norms = {.kind = NORM_RMS_ONE, .before = normed}},              \
     .renamed = renamed, .part_unsaid = 0.25f, ROPE_NAMES, .ignored = ignored, .stops = stops
 
-#define OF_NORMED                                                                \
-    OF_ALL(true), .exported = true, .keys = keys, .layers = layers,              \
-        .extra_layers = true, .mtp = "mtp.layers.%l.", .mtp_normed = true
+#define OF_NORMED                                                                         \
+    OF_ALL(true), .exported = true, .keys = keys, .layers = layers, .extra_layers = true, \
+                  .mtp = "mtp.layers.%l.", .mtp_normed = true
 
 #define OF_TILED .gguf_tiled = true, .gguf_sections = sections, .nested = "model.language_model."
 

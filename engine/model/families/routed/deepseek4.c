@@ -7,7 +7,7 @@
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
 
-#define OWN "layers.%l."       /* the authors' checkpoints */
+#define OWN "layers.%l."         /* the authors' checkpoints */
 #define SAVED "model.layers.%l." /* transformers' save_pretrained, with the authors' words */
 
 /* clang-format off */
@@ -85,7 +85,8 @@ static const struct family_tensor tensors[] = {
      {"model.hc_head.hc_base", "hc_head_base"}},
     {TENSOR_HYPER_END_SCALE, false, {"output_hc_scale.weight"},
      {"model.hc_head.hc_scale", "hc_head_scale"}},
-    {TENSOR_EMBEDDINGS, false, {"token_embd.weight"}, {"model.embed_tokens.weight", "embed.weight"}},
+    {TENSOR_EMBEDDINGS, false, {"token_embd.weight"},
+     {"model.embed_tokens.weight", "embed.weight"}},
     {TENSOR_OUTPUT_NORM, true, {"output_norm.weight"}, {"model.norm.weight", "norm.weight"}},
     {TENSOR_HEAD, true, {"output.weight"}, {"lm_head.weight", "head.weight"}},
     {TENSOR_ATTENTION_NORM, true, {"blk.%l.attn_norm.weight"},
@@ -173,8 +174,8 @@ static const char *const stops[] = {NULL};
 /* Tokens of a block, of either kind of layer. */
 static int rate(struct describer *d, bool overlap)
 {
-    int n = describe_int(d, overlap ? "compress_rate_csa" : "compress_rate_hca",
-                         overlap ? 4 : 128, 2, 1024);
+    int n = describe_int(d, overlap ? "compress_rate_csa" : "compress_rate_hca", overlap ? 4 : 128,
+                         2, 1024);
 
     return describe_int(d, overlap ? "compress_rates." CSA : "compress_rates." HCA, n, 2, 1024);
 }
@@ -272,8 +273,8 @@ static void layers(struct hparams *hp, struct describer *d)
         r->normalised = true;
         r->by_token = by_token(d, l);
         r->choice_bias = !r->by_token;
-        s->ffn.limit = (float)describe_number_at(
-            d, CLAMPS, l, (double)describe_float(d, "swiglu_limit", 10.0f));
+        s->ffn.limit = (float)describe_number_at(d, CLAMPS, l,
+                                                 (double)describe_float(d, "swiglu_limit", 10.0f));
         if (!(s->ffn.limit > 0.0f && s->ffn.limit < 1e6f))
             describe_refuse(d, "the clamp of layer %d's experts is not above 0", l);
     }

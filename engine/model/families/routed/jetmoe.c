@@ -1,7 +1,8 @@
-/* Family jetmoe (JetMoE 8B-A2B, arXiv:2404.07413): attention whose queries and outputs are experts',
- * which a router chooses, with keys and values in common, and routed experts with one bias for all.
- * Names after modeling_jetmoe.py (Hugging Face); in GGUF files, which llama.cpp has none of, those
- * of its other families: heads lie there as one matrix (layer_weights.q). Constant data. */
+/* Family jetmoe (JetMoE 8B-A2B, arXiv:2404.07413): attention whose queries and outputs are
+ * experts', which a router chooses, with keys and values in common, and routed experts with one
+ * bias for all. Names after modeling_jetmoe.py (Hugging Face); in GGUF files, which llama.cpp has
+ * none of, those of its other families: heads lie there as one matrix (layer_weights.q). Constant
+ * data. */
 #include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"

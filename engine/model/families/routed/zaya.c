@@ -1,5 +1,5 @@
-/* Family zaya (Zyphra's ZAYA1): convolved attention in every layer, a router by a row that goes from
- * layer to layer and may choose nothing, and a weighted stream. Names and sums after
+/* Family zaya (Zyphra's ZAYA1): convolved attention in every layer, a router by a row that goes
+ * from layer to layer and may choose nothing, and a weighted stream. Names and sums after
  * modeling_zaya.py (Hugging Face), arXiv:2510.04476 and arXiv:2511.17127. llama.cpp does not know
  * it: names of GGUF files are ours, in its style. Constant data. */
 #include "engine/model/describe.h"
@@ -100,8 +100,9 @@ static int rotated(struct describer *d, const char *name, const char *base, int 
     int dims = part > 0.0f && part <= 1.0f ? (int)((float)key_dim * part) : 0;
 
     if (!d->rc && (dims < 2 || dims % 2))
-        describe_refuse(d, "%s of its config.json rotates %d of %d dimensions of a head; the number "
-                           "must be even, and not larger",
+        describe_refuse(d,
+                        "%s of its config.json rotates %d of %d dimensions of a head; the number "
+                        "must be even, and not larger",
                         name, dims, key_dim);
     return dims;
 }
@@ -111,7 +112,8 @@ static void read_kinds(struct hparams *hp, struct describer *d)
 {
     static const char *const plain[] = {"default", NULL};
     bool told = family_config(d->f, ROPE "rope_theta").type != META_NONE;
-    int dims = rotated(d, ROPE "partial_rotary_factor", ROPE "rope_theta", hp->common.mixer.key_dim),
+    int dims = rotated(d, ROPE "partial_rotary_factor", ROPE "rope_theta",
+                       hp->common.mixer.key_dim),
         windowed = rotated(d, ROPE_WINDOW "partial_rotary_factor", ROPE_WINDOW "rope_theta",
                            hp->common.mixer.key_dim);
 
@@ -149,7 +151,8 @@ static void layers(struct hparams *hp, struct describer *d)
 
     describe_only(d, "hidden_act", silu);
     if (hp->common.ffn.used != 1)
-        describe_refuse(d, "%d experts a token, which is not computed: only 1", hp->common.ffn.used);
+        describe_refuse(d, "%d experts a token, which is not computed: only 1",
+                        hp->common.ffn.used);
     if (hp->common.mixer.key_dim % 4)
         describe_refuse(d, "heads of %d, which is not computed: only multiples of 4",
                         hp->common.mixer.key_dim);
@@ -166,7 +169,9 @@ const struct family family_zaya = {
     .exported = true,
     .json = {"ZayaForCausalLM", "zaya"},
     .shape = {.mixer = {.kind = MIXER_CONVOLVED},
-              .ffn = {.router = {.kind = ROUTER_SOFTMAX, .choice_bias = true, .identities = 1,
+              .ffn = {.router = {.kind = ROUTER_SOFTMAX,
+                                 .choice_bias = true,
+                                 .identities = 1,
                                  .nothing = true}},
               .norms = {.kind = NORM_RMS, .before = true},
               .weighted = true},
