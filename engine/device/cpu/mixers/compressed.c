@@ -592,8 +592,9 @@ static struct input group_input(const struct cpu_device *d, int layer, int group
 
     return (struct input){.n = rows,
                           .cols = w->cols,
-                          .panels = d->act +
-                                    (size_t)group * (size_t)rows * (size_t)(w->cols / NUM_BLOCK),
+                          .panels = d->act ? d->act + (size_t)group * (size_t)rows *
+                                                          (size_t)(w->cols / NUM_BLOCK)
+                                           : NULL,
                           .rows = d->attended + (ptrdiff_t)group * w->cols,
                           .stride = all};
 }
