@@ -45,9 +45,16 @@ static const struct {
     {"_hc.", ANALYSIS_STREAMS}, /* attn_hc, ffn_hc */
     {".hc_head.", ANALYSIS_STREAMS},
     {"indexer", ANALYSIS_ATTENTION},
+    {"self_attention.experts.router", ANALYSIS_ROUTER}, /* JetMoE: heads are experts */
+    {"self_attention.experts.", ANALYSIS_ATTENTION},
+    {"attn_gate_inp", ANALYSIS_ROUTER},
+    {"conv_qk", ANALYSIS_ATTENTION}, /* ZAYA */
+    {"residual_scale", ANALYSIS_NORMS},
     {"shared_expert", ANALYSIS_SHARED_EXPERTS}, /* shared_experts, shared_expert_gate */
     {"shared_mlp", ANALYSIS_SHARED_EXPERTS},
     {"_shexp", ANALYSIS_SHARED_EXPERTS},
+    {"mlp.input_linear", ANALYSIS_EXPERTS},
+    {"mlp.output_linear", ANALYSIS_EXPERTS},
     {"expert_bias", ANALYSIS_ROUTER}, /* LFM2: for the choice of experts */
     {"moe_statics", ANALYSIS_ROUTER},
     {"e_score_correction_bias", ANALYSIS_ROUTER},
@@ -58,6 +65,7 @@ static const struct {
     {"router", ANALYSIS_ROUTER},
     {"ffn_gate_inp", ANALYSIS_ROUTER},
     {"mlp.gate.", ANALYSIS_ROUTER},
+    {".ffn.gate.", ANALYSIS_ROUTER},
     {"block_sparse_moe.gate.", ANALYSIS_ROUTER},
     {"feed_forward.gate.", ANALYSIS_ROUTER},
     {"mixer.gate.", ANALYSIS_ROUTER},
@@ -87,7 +95,7 @@ static bool begins(const char *s, const char *with)
 
 enum analysis_part analysis_part_of(const char *tensor)
 {
-    if (begins(tensor, "output."))
+    if (begins(tensor, "output.") || begins(tensor, "head."))
         return ANALYSIS_HEAD;
     if (begins(tensor, "ln_"))
         return ANALYSIS_NORMS;

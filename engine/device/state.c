@@ -132,7 +132,7 @@ uint64_t state_read_bytes(const struct hparams *hp, enum kv_type k, enum kv_type
             sum += compressed_reads(m, k, v, seen, n_rows);
             continue;
         }
-        if (m->kind == MIXER_MLA && m->index_top && seen > m->index_top) { /* all the keys chosen */
+        if (m->kind == MIXER_MLA && m->index_top && seen > m->index_top) { /* all its keys */
             sum += kv_type_bytes(v, s.value_dim) * (uint64_t)seen;
             most = m->index_top * n_rows;
             s.token_bytes -= kv_type_bytes(v, s.value_dim);

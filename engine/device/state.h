@@ -14,8 +14,7 @@
 struct state_size {
     /* A token's row: so many heads of a key and a value each, their widths. A latent row (MLA) is
      * one key without a value, or with the key of the layer's indexer for a value (that of
-     * attention: of one further head); heads 0: no
-     * rows. */
+     * attention: of one further head); heads 0: no rows. */
     int heads, key_dim, value_dim;
     size_t token_bytes; /* per token */
     int ring;           /* visible tokens, including the newest; 0: all */

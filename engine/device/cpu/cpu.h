@@ -642,6 +642,8 @@ float *product_part(const struct cpu_device *d, int tid, const struct matrix *w,
                     const struct input *in, int t0, int t1, float *out, ptrdiff_t stride,
                     struct prefetch_hint next);
 ptrdiff_t product_stride(int rows);
+/* cpu_mixer.work where every matrix of the layer's block is multiplied with every row. */
+double matrices_work(const struct cpu_device *d, int layer, int rows);
 /* Rows per task of a matrix that is not divided by heads, for a job of so many rows; its tasks; and
  * one of them, into the job's buffer (rows, w->rows). */
 int product_unit(int rows);

@@ -1,9 +1,10 @@
-/* The CPU device: opening, scratch, jobs. Called by the engine thread; each job is one parallel
+/* The CPU device: opening, jobs. Called by the engine thread; each job is one parallel
  * region of the device's pool. All scratch is one mapping allocated at open, so computing allocates
  * nothing. */
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/topology.h"
+#include "engine/device/cpu/backend/scratch.h"
 #include "engine/device/cpu/cpu.h"
 #include "engine/device/cpu/pieces.h"
 #include "engine/layout/lora.h"
@@ -62,436 +63,6 @@ static void run(struct cpu_device *d, int rows, double work, void (*fn)(void *ct
     d->stats.jobs++;
 }
 
-/* A bump allocator over the scratch mapping; with base NULL it only adds up. */
-struct arena {
-    uint8_t *base;
-    size_t used;
-};
-
-static void *arena_take(struct arena *c, size_t count, size_t size)
-{
-    size_t at = c->used;
-
-    c->used += (count * size + 63) & ~(size_t)63;
-    return c->base ? c->base + at : NULL;
-}
-
-static size_t max_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-/* Most tokens in panels at once. */
-static size_t panel_rows(const struct cpu_device *d)
-{
-    return (size_t)(d->max_rows < KERNEL_FLOAT_TOKENS && !d->base.config.float_library
-                        ? d->max_rows
-                        : KERNEL_FLOAT_TOKENS);
-}
-
-/* Maxima over all layers: values of a row's queries, of its attended heads, of its keys if those
- * are normed whole; heads; a head's widths; rows of a task of the QKV phase. */
-struct attention_widths {
-    size_t queries, attended, gates, normed_keys, heads, key_dim, value_dim, task, head_experts;
-    /* of all mixers: input of the output projection; of recurrent ones: columns of a row */
-    size_t outputs, mixed;
-    /* a row's values of a chunk; MLA: a row's latents, of all heads, the input of a head's part of
-     * k_b or v_b */
-    size_t split, latent, q_latent, latents, absorbed;
-    size_t ones; /* a head's values, if they are normed without weights */
-    /* of convolved attention: inputs and outputs of the second convolution of a head, or a row's
-     * values */
-    size_t convolved;
-    /* of indexers: a key, all heads, all weights, most keys chosen; bytes of a row that is */
-    size_t index_dim, index_q, index_weights, chosen, selected;
-    /* of MIXER_COMPRESSED: what a token gives to compressed rows; chunks that a query may have, in
-     * chunks of the context, for compressed rows come to the tokens' own */
-    size_t compressed, lists;
-};
-
-/* MLA: a query is as wide as a cached row, its values as the unrotated part of it. */
-static void widen_latent(struct attention_widths *w, const struct mixer_shape *m)
-{
-    size_t heads = (size_t)m->heads, rank = (size_t)m->kv_rank, dims = rank + (size_t)m->rope_dims,
-           nope = (size_t)(m->key_dim - m->rope_dims);
-
-    w->queries = max_size(w->queries, heads * dims);
-    w->key_dim = max_size(w->key_dim, dims);
-    w->value_dim = max_size(w->value_dim, rank);
-    w->split = max_size(w->split, heads * rank);
-    w->latents = max_size(w->latents, heads * rank);
-    w->latent = max_size(w->latent, dims);
-    w->q_latent = max_size(w->q_latent, (size_t)m->q_rank);
-    w->absorbed = max_size(w->absorbed, max_size(rank, nope));
-    w->index_dim = max_size(w->index_dim, (size_t)m->index_dim);
-    w->index_q = max_size(w->index_q, (size_t)m->index_heads * (size_t)m->index_dim);
-    w->index_weights = max_size(w->index_weights, (size_t)m->index_heads);
-    w->chosen = max_size(w->chosen, (size_t)m->index_top);
-}
-
-/* Attention to compressed keys: all values of a head, and each group's output. */
-static void widen_compressed(struct attention_widths *w, const struct mixer_shape *m)
-{
-    size_t key = (size_t)m->key_dim, out = (size_t)m->out_groups * (size_t)m->out_rank;
-
-    w->outputs = max_size(w->outputs, out);
-    w->latents = max_size(w->latents, out);
-    w->latent = max_size(w->latent, key);
-    w->q_latent = max_size(w->q_latent, (size_t)m->q_rank);
-    w->task = max_size(w->task, max_size(key, CPU_WIDE) + NUM_LANES);
-    w->ones = max_size(w->ones, key);
-    w->compressed = max_size(w->compressed, (size_t)shape_compressed(m));
-    w->index_dim = max_size(w->index_dim, (size_t)shape_index_compressed(m));
-    w->index_q = max_size(w->index_q, (size_t)m->index_heads * (size_t)m->index_dim);
-    w->index_weights = max_size(w->index_weights, (size_t)m->index_heads);
-    w->chosen = max_size(w->chosen, (size_t)m->index_top);
-    w->lists = 2;
-}
-
-/* Of blocks of keys, for attention. */
-static void widen_blocks(struct attention_widths *w, const struct mixer_shape *m)
-{
-    w->index_q = max_size(w->index_q, (size_t)m->index_heads * (size_t)m->index_dim);
-    w->chosen = max_size(w->chosen, (size_t)m->index_top);
-    w->task = max_size(w->task, (size_t)m->index_dim);
-}
-
-static struct attention_widths widest(const struct cpu_device *d)
-{
-    struct attention_widths w = {.lists = 1};
-
-    for (int l = 0; l < d->model->hp.n_layers; l++) {
-        const struct mixer_shape *m = &shape_of(d, l)->mixer;
-        const struct layer_layout *a = layout_of(d, l);
-        size_t heads = (size_t)m->heads, keys = (size_t)m->key_dim,
-               values = (size_t)shape_value_dim(m);
-
-        w.outputs = max_size(w.outputs, heads * values);
-        w.mixed = max_size(w.mixed, (size_t)(recurrent_width(d, l) + shape_convolved_columns(m)));
-        w.outputs = max_size(w.outputs, (size_t)(m->a_rank + m->z_rank));
-        if (m->kind == MIXER_NONE || shape_recurrent(m))
-            continue;
-        w.queries = max_size(w.queries, heads * keys);
-        w.attended = max_size(w.attended, heads * values);
-        if (m->gated)
-            w.gates = max_size(w.gates, m->kind == MIXER_MLA ? heads : heads * values);
-        if (m->qk_norm == QK_NORM_WHOLE)
-            w.normed_keys = max_size(w.normed_keys, (size_t)m->kv_heads * keys);
-        w.split = max_size(w.split, heads * values);
-        if (m->kind == MIXER_MLA)
-            widen_latent(&w, m);
-        else if (m->index_top)
-            widen_blocks(&w, m);
-        if (m->kind == MIXER_CONVOLVED)
-            w.convolved = max_size(w.convolved,
-                                   max_size((size_t)(m->head_taps + 1) * keys + NUM_LANES,
-                                            2 * (size_t)shape_half_values(m)));
-        if (m->kind == MIXER_COMPRESSED)
-            widen_compressed(&w, m);
-        if (m->kind == MIXER_COMPRESSED && m->index_heads)
-            w.selected = max_size(w.selected, kv_type_bytes(d->kv_v, m->index_dim));
-        if (m->index_top || m->kind == MIXER_COMPRESSED)
-            w.selected = max_size(w.selected, a->key_block / NUM_LANES);
-        if (m->value_norm)
-            w.ones = max_size(w.ones, values);
-        w.heads = max_size(w.heads, heads);
-        w.head_experts = max_size(w.head_experts, (size_t)m->experts);
-        w.key_dim = max_size(w.key_dim, keys);
-        w.value_dim = max_size(w.value_dim, values);
-        w.task = max_size(w.task, max_size((size_t)(shape_query_dim(m) * a->key_heads),
-                                           values * (size_t)a->value_heads));
-    }
-    return w;
-}
-
-static size_t whole_lanes(int n)
-{
-    return (size_t)(n + NUM_LANES - 1) / NUM_LANES * NUM_LANES;
-}
-
-/* What a layer's router multiplies with its matrix: the input, or a row made of it. */
-static size_t router_cols(const struct cpu_device *d, int layer)
-{
-    int row = shape_of(d, layer)->ffn.router.row;
-
-    return (size_t)(row ? row : d->model->hp.hidden);
-}
-
-static void lay_deep_routers(struct cpu_device *d, struct arena *c)
-{
-    const struct hparams *hp = &d->model->hp;
-
-    if (!hp->router_row)
-        return;
-    d->deep = arena_take(c, (size_t)hp->n_layers, sizeof *d->deep);
-    d->router_rows = arena_take(c, (size_t)d->max_rows * 2 * (size_t)hp->router_row, sizeof(float));
-    for (int l = 0; l < hp->n_layers; l++) {
-        int n = shape_of(d, l)->ffn.router.row;
-        float *in = arena_take(c, whole_lanes(n) * (size_t)(n ? hp->hidden : 0), sizeof(float)),
-              *first = arena_take(c, whole_lanes(n) * (size_t)n, sizeof(float)),
-              *second = arena_take(c, whole_lanes(n) * (size_t)n, sizeof(float));
-
-        if (c->base)
-            d->deep[l] = (struct deep_router){in, first, second};
-    }
-}
-
-/* Of all heads of the layer, one after the other. */
-static void lay_head_convolutions(struct cpu_device *d, struct arena *c)
-{
-    const struct hparams *hp = &d->model->hp;
-
-    d->head_conv = arena_take(c, (size_t)hp->n_layers, sizeof *d->head_conv);
-    for (int l = 0; l < hp->n_layers; l++) {
-        const struct mixer_shape *m = &shape_of(d, l)->mixer;
-        size_t n = m->kind == MIXER_CONVOLVED
-                       ? (size_t)(m->heads + m->kv_heads) * whole_lanes(m->key_dim) *
-                             (size_t)(m->head_taps * m->key_dim)
-                       : 0;
-        float *packed = arena_take(c, n, sizeof(float));
-
-        if (c->base)
-            d->head_conv[l] = packed;
-    }
-}
-
-/* Most values that are normed without weights. */
-static size_t ones_of(const struct cpu_device *d)
-{
-    const struct hparams *hp = &d->model->hp;
-
-    return max_size(widest(d).ones, hparams_hyper(hp) ? (size_t)(hp->streams * hp->hidden) : 0);
-}
-
-static void lay_scratch(struct cpu_device *d, struct arena *c)
-{
-    const struct hparams *hp = &d->model->hp;
-    size_t rows = (size_t)d->max_rows, used = (size_t)hp->n_experts_used,
-           hidden = (size_t)hp->hidden, ffn = (size_t)d->widest_ffn;
-    struct attention_widths a = widest(d);
-    size_t head = max_size(max_size(max_size(hidden, (size_t)shape_of(d, 0)->inputs),
-                                    (size_t)d->model->head.cols),
-                           (size_t)d->model->mtp.join.cols),
-           wide = max_size(max_size(head, a.outputs), max_size(a.q_latent, a.latent)),
-           chunks = (size_t)d->chunks_max;
-    size_t tokens = CPU_TOKENS_MOST, fixed = 0, normed = 1, inputs = (size_t)shape_of(d, 0)->inputs;
-    bool after = inputs > 0, sparse = false;
-
-    for (int l = 0; l < hp->n_layers; l++) {
-        normed = max_size(normed, (size_t)shape_normed_rows(shape_of(d, l)));
-        after |= shape_of(d, l)->norms.after || shape_of(d, l)->weighted ||
-                 shape_keeps_stream(shape_of(d, l));
-        sparse |= shape_sparse(&shape_of(d, l)->ffn);
-    }
-    if (sparse) {
-        head = max_size(head, ffn);
-        wide = max_size(wide, ffn);
-    }
-    wide = max_size(wide, (size_t)hp->laurel);
-    if (hparams_hyper(hp)) {
-        head = max_size(head, max_size((size_t)hp->streams * hidden, (size_t)hp->stream_rank));
-        wide = max_size(wide, head);
-    }
-    d->threads = arena_take(c, (size_t)d->n_threads, sizeof *d->threads);
-    d->router = arena_take(c, (size_t)hp->n_layers, sizeof *d->router);
-    d->head_router = arena_take(c, (size_t)hp->n_layers, sizeof *d->head_router);
-    if (d->has_quantised) {
-        d->act = arena_take(c,
-                            max_size(rows * used * (hidden / NUM_BLOCK), rows * (wide / NUM_BLOCK)),
-                            sizeof *d->act);
-        d->act_down = arena_take(c, rows * used * (ffn / NUM_BLOCK), sizeof *d->act_down);
-    }
-    d->normed = arena_take(c, max_size(normed * rows * hidden, rows * head), sizeof(float));
-    if (after)
-        d->added = arena_take(c, rows * hidden, sizeof(float));
-    if (inputs) {
-        d->projected = arena_take(c, rows * (size_t)hparams_inputs(hp), sizeof(float));
-        d->input_gates = arena_take(c, rows * inputs, sizeof(float));
-    }
-    if (hp->laurel) {
-        d->laurel_in = arena_take(c, rows * (size_t)hp->laurel, sizeof(float));
-        d->laurel_out = arena_take(c, rows * hidden, sizeof(float));
-    }
-    if (hparams_hyper(hp)) {
-        size_t n = (size_t)hp->streams;
-
-        d->hyper_low = arena_take(c, rows * (size_t)hp->stream_rank, sizeof(float));
-        d->hyper_gates = arena_take(c, hp->stream_rank ? rows * n * hidden : 0, sizeof(float));
-        d->hyper_mix = arena_take(c, rows * n * (n + 2), sizeof(float));
-    }
-    if (sparse)
-        d->sparse = arena_take(c, 2 * rows * ffn, sizeof(float));
-    d->ones = arena_take(c, ones_of(d), sizeof(float));
-    if (d->has_float) {
-        d->gathered = arena_take(c, rows * used * hidden, sizeof(float));
-        d->ffn = arena_take(c, rows * used * ffn, sizeof(float));
-    }
-    d->mixed = arena_take(c, rows * a.mixed, sizeof(float));
-    d->q = arena_take(c, rows * a.queries, sizeof(float));
-    if (a.gates)
-        d->gates = arena_take(c, rows * a.gates, sizeof(float));
-    if (a.normed_keys)
-        d->keys = arena_take(c, rows * a.normed_keys, sizeof(float));
-    d->attended = arena_take(c, rows * a.attended, sizeof(float));
-    d->out = arena_take(c, rows * used * hidden, sizeof(float));
-    if (a.latent) {
-        d->latent = arena_take(c, rows * a.latent, sizeof(float));
-        d->q_latent = arena_take(c, rows * a.q_latent, sizeof(float));
-        d->latents = arena_take(c, rows * a.latents, sizeof(float));
-    }
-    if (a.chosen) {
-        d->chosen_most = min_int((int)a.chosen, d->context);
-        d->index_keys = arena_take(c, rows * a.index_dim, sizeof(float));
-        d->index_q = arena_take(c, rows * a.index_q, sizeof(float));
-        d->index_weights = arena_take(c, rows * a.index_weights, sizeof(float));
-        d->index_scores = arena_take(c, CPU_SPLIT_ROWS * chunks * NUM_CHUNK, sizeof(float));
-        d->chosen = arena_take(c, rows * (size_t)d->chosen_most, sizeof *d->chosen);
-    }
-    if (a.compressed) {
-        d->compress_keys = arena_take(c, rows * a.compressed, sizeof(float));
-        d->compress_gates = arena_take(c, rows * a.compressed, sizeof(float));
-        if (a.index_dim)
-            d->index_gates = arena_take(c, rows * a.index_dim, sizeof(float));
-    }
-    d->list_chunks = (int)(chunks * a.lists);
-    d->chunk_o = arena_take(c, CPU_SPLIT_ROWS * chunks * a.lists * a.split, sizeof(float));
-    d->chunk_max = arena_take(c, CPU_SPLIT_ROWS * chunks * a.lists * a.heads, sizeof(float));
-    d->chunk_sum = arena_take(c, CPU_SPLIT_ROWS * chunks * a.lists * a.heads, sizeof(float));
-    d->entry_row = arena_take(c, rows * used, sizeof(int));
-    d->entry_slot = arena_take(c, rows * used, sizeof(int));
-    d->groups = arena_take(c, (size_t)hp->n_experts, sizeof *d->groups);
-    for (int l = 0; l < hp->n_layers; l++)
-        fixed = max_size(fixed, layout_of(d, l)->keeps.fixed_bytes);
-    if (fixed)
-        d->spare = arena_take(c, fixed, 1);
-    d->spans = arena_take(c, rows, sizeof *d->spans);
-    d->span_of = arena_take(c, rows, sizeof *d->span_of);
-    for (int l = 0; l < hp->n_layers; l++) {
-        size_t groups = (size_t)router_groups(&shape_of(d, l)->ffn);
-        size_t of_heads = (size_t)head_groups(&shape_of(d, l)->mixer);
-        float *r = arena_take(c, groups * NUM_LANES * router_cols(d, l), sizeof(float));
-        float *h = arena_take(c, of_heads * NUM_LANES * hidden, sizeof(float));
-
-        if (c->base) {
-            d->router[l] = r;
-            d->head_router[l] = h;
-        }
-    }
-    lay_deep_routers(d, c);
-    lay_head_convolutions(d, c);
-    d->gate_piece = arena_take(c, (size_t)hp->n_layers, sizeof *d->gate_piece);
-    for (int i = 0; i < d->n_threads; i++) {
-        struct thread_scratch s = {0};
-
-        s.act = arena_take(c, wide / NUM_BLOCK + 1, sizeof *s.act);
-        s.row = arena_take(c, max_size(wide, ffn), sizeof(float));
-        if (normed > 1 || d->model->project_out) {
-            s.second = arena_take(c, hidden, sizeof(float));
-            if (d->has_quantised)
-                s.second_act = arena_take(c, hidden / NUM_BLOCK + 1, sizeof *s.second_act);
-        }
-        s.tile = arena_take(c,
-                            max_size(tokens * max_size(a.task, CPU_WIDE),
-                                     PIECE_UNITS_MOST * CPU_UNIT * max_size(used, 2)),
-                            sizeof(float));
-        if (a.latent && d->has_quantised)
-            s.panels = arena_take(c, tokens * (a.absorbed / NUM_BLOCK), sizeof *s.panels);
-        if (d->has_quantised)
-            s.groups = arena_take(c, CPU_RAW_GROUPS, d->group_bytes);
-        if (d->has_order) {
-            s.ordered_row = arena_take(c, max_size(wide, ffn), sizeof(float));
-            for (int k = 0; k < 2; k++)
-                s.ordered[k].panels = arena_take(c, tokens * (max_size(wide, ffn) / NUM_BLOCK + 1),
-                                                 sizeof(struct act_block));
-        }
-        for (int k = 0; k < 2 && d->lora_rank; k++)
-            s.adapted[k].w = arena_take(c, tokens * (size_t)d->lora_rank, sizeof(float));
-        s.scores = arena_take(c, KERNEL_QUERIES * NUM_CHUNK, sizeof(float));
-        s.queries = arena_take(c, KERNEL_QUERIES * a.key_dim, sizeof(float));
-        size_t parts = a.chosen ? (size_t)(d->chosen_most + NUM_CHUNK - 1) / NUM_CHUNK : 1;
-
-        if (a.selected)
-            s.selected = arena_take(c, parts * NUM_CHUNK, a.selected);
-        if (a.chosen) {
-            s.selected_for = arena_take(c, parts, sizeof *s.selected_for);
-            s.index_scores = arena_take(c, chunks * NUM_CHUNK, sizeof(float));
-        }
-        s.partial = arena_take(c, KERNEL_QUERIES * chunks * a.lists * (a.value_dim + 2),
-                               sizeof(float));
-        if (d->has_float) {
-            s.panel =
-                arena_take(c, panel_rows(d) * (size_t)kernel_float_cols((int)max_size(wide, ffn)),
-                           sizeof(float));
-            if (d->base.config.float_library)
-                s.widened = arena_take(c, CPU_WIDEN * max_size(wide, ffn), sizeof(float));
-        }
-        s.router = arena_take(c, max_size((size_t)hp->n_experts, a.head_experts) + 2 * NUM_LANES,
-                              sizeof(float));
-        s.convolved = arena_take(c, a.convolved, sizeof(float));
-        if (c->base)
-            d->threads[i] = s;
-    }
-}
-
-/* Packs row e of the router's matrix into groups of 16, one per lane; lanes beyond the last are
- * zero. */
-static void pack_router_row(const float *from, int hidden, int e, float *to)
-{
-    for (int c = 0; c < hidden; c++)
-        to[((size_t)(e / NUM_LANES) * (size_t)hidden + (size_t)c) * NUM_LANES +
-           (size_t)(e % NUM_LANES)] = from[c];
-}
-
-static void pack_router(const struct cpu_device *d, int layer, float *to)
-{
-    const struct layer_weights *w = &d->model->layers[layer];
-    const struct ffn_shape *s = &shape_of(d, layer)->ffn;
-    int cols = (int)router_cols(d, layer);
-
-    for (int e = 0; w->head_router && e < shape_of(d, layer)->mixer.experts; e++)
-        pack_router_row(w->head_router + (size_t)e * (size_t)d->model->hp.hidden,
-                        d->model->hp.hidden, e, d->head_router[layer]);
-    for (int e = 0; e < shape_choices(s); e++)
-        pack_router_row(w->router + (size_t)e * (size_t)cols, cols, e, to);
-    if (router_rows(s) > shape_choices(s))
-        pack_router_row(w->shared_router, cols, shape_choices(s), to);
-}
-
-static void pack_deep_router(const struct cpu_device *d, int layer)
-{
-    const struct router_weights *w = &d->model->layers[layer].router_row;
-    int n = shape_of(d, layer)->ffn.router.row, hidden = d->model->hp.hidden;
-
-    for (int i = 0; i < n; i++) {
-        pack_router_row(w->in + (size_t)i * (size_t)hidden, hidden, i, d->deep[layer].in);
-        pack_router_row(w->first + (size_t)i * (size_t)n, n, i, d->deep[layer].first);
-        pack_router_row(w->second + (size_t)i * (size_t)n, n, i, d->deep[layer].second);
-    }
-}
-
-/* A row of a head's matrix holds its taps one after the other. */
-static void pack_head_convolution(const struct cpu_device *d, int layer)
-{
-    const struct mixer_shape *m = &shape_of(d, layer)->mixer;
-    const float *from = d->model->layers[layer].head_conv;
-    size_t n = (size_t)m->key_dim, cols = n * (size_t)m->head_taps,
-           channels = (size_t)shape_channels(m), head = whole_lanes(m->key_dim) * cols;
-
-    for (size_t c = 0; m->kind == MIXER_CONVOLVED && c < channels; c++)
-        for (size_t i = 0; i < cols; i++)
-            d->head_conv[layer][c / n * head + (c % n / NUM_LANES * cols + i) * NUM_LANES +
-                                c % n % NUM_LANES] = from[(i / n * channels + c) * n + i % n];
-}
-
-/* What kernels read in a form of their own, besides matrices. */
-static void pack_weights(const struct cpu_device *d, int layer)
-{
-    pack_router(d, layer, d->router[layer]);
-    if (shape_of(d, layer)->ffn.router.row)
-        pack_deep_router(d, layer);
-    pack_head_convolution(d, layer);
-}
-
 static int check_matrix(struct cpu_device *d, const struct matrix *w, const char *what,
                         struct error *e)
 {
@@ -500,8 +71,8 @@ static int check_matrix(struct cpu_device *d, const struct matrix *w, const char
         return error_set(e, ERR_MODEL, "the CPU device has no kernel for %s weights (%s)",
                          dtype_info(w->type)->word, what);
     if (dtype_is_quantised(w->type))
-        d->group_bytes = max_size(d->group_bytes,
-                                  dtype_row_bytes(w->type, w->cols) * (size_t)w->width);
+        d->group_bytes = scratch_most(d->group_bytes,
+                                      dtype_row_bytes(w->type, w->cols) * (size_t)w->width);
     d->has_quantised |= dtype_is_quantised(w->type);
     d->has_float |= matrix_takes_rows(w);
     d->has_order |= matrix_rounds_rows(w);
@@ -623,16 +194,16 @@ int cpu_device_footprint(const struct device_config *c, uint64_t *kv_bytes, uint
                          struct error *e)
 {
     struct cpu_device *d = mem_alloc(1, sizeof *d);
-    struct arena arena = {0};
     int code;
 
     if (!d)
         return error_set(e, ERR_MEMORY, "no memory for the CPU device");
     if ((code = lay_out(d, c, e)) == 0)
-        lay_scratch(d, &arena);
+        *scratch_bytes = scratch_lay(d, NULL);
+    else
+        *scratch_bytes = 0;
     *kv_bytes = (d->kv_bytes + d->ring_bytes + d->fixed_bytes + d->drafts_bytes) *
                 (size_t)(c->sessions > 1 ? c->sessions : 1);
-    *scratch_bytes = arena.used;
     mem_free(d->layouts);
     mem_free(d);
     return code;
@@ -662,7 +233,6 @@ static void open_library(struct cpu_device *d)
 static int cpu_open(struct device **out, const struct device_config *c, struct error *e)
 {
     struct cpu_device *d = mem_alloc(1, sizeof *d);
-    struct arena arena = {0};
     char why[8];
     int code;
 
@@ -672,24 +242,19 @@ static int cpu_open(struct device **out, const struct device_config *c, struct e
     cpu_probe(&d->base.info, 1, why, sizeof why);
     if ((code = lay_out(d, c, e)) < 0 || (code = kv_state_open(d, 0, e)) < 0)
         goto out;
-    lay_scratch(d, &arena);
-    d->scratch_bytes = arena.used;
-    d->scratch = mem_pages(arena.used);
+    d->scratch_bytes = scratch_lay(d, NULL);
+    d->scratch = mem_pages(d->scratch_bytes);
     if (!d->scratch) {
         code = error_set(e, ERR_MEMORY,
                          "no memory for computing %d tokens at once (%.1f MiB); use a smaller -ub",
-                         d->max_rows, (double)arena.used / 1048576.0);
+                         d->max_rows, (double)d->scratch_bytes / 1048576.0);
         goto out;
     }
-    arena = (struct arena){.base = d->scratch};
-    lay_scratch(d, &arena);
-    for (int l = 0; l < c->model->hp.n_layers; l++)
-        pack_weights(d, l);
+    scratch_lay(d, d->scratch);
+    scratch_fill(d);
     shares_init(&d->reading_shares, d->n_threads);
     shares_init(&d->decoding_shares, d->n_threads);
     choose_pieces(d);
-    for (size_t i = 0, n = ones_of(d); i < n; i++)
-        d->ones[i] = 1.0f;
     d->pool = c->pool;
     d->own_pool = !c->pool;
     code = c->pool ? 0 : pool_new(&d->pool, d->n_threads, true, e);

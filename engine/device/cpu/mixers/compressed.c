@@ -696,16 +696,5 @@ static struct prefetch_hint compressed_first(const struct cpu_device *d, int tid
     return first_hint(d, layer, phase_part(d, all_first_tasks(&n), 1, tid));
 }
 
-static double compressed_work(const struct cpu_device *d, int layer, int rows)
-{
-    struct block_matrix list[BLOCK_MATRICES];
-    int n = model_block_matrices(d->model, (struct block_id){BLOCK_ATTENTION, layer, 0}, list);
-    double weights = 0.0;
-
-    for (int i = 0; i < n; i++)
-        weights += (double)list[i].w->rows * list[i].w->cols;
-    return rows * weights;
-}
-
 const struct cpu_mixer cpu_compressed_mixer = {
-    .phases = compressed_phases, .first = compressed_first, .work = compressed_work};
+    .phases = compressed_phases, .first = compressed_first, .work = matrices_work};

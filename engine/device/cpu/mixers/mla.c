@@ -623,15 +623,5 @@ static struct prefetch_hint mla_first(const struct cpu_device *d, int tid, int l
     return first_hint(d, layer, phase_part(d, all_first_tasks(&n), 1, tid));
 }
 
-static double mla_work(const struct cpu_device *d, int layer, int rows)
-{
-    struct block_matrix list[BLOCK_MATRICES];
-    int n = model_block_matrices(d->model, (struct block_id){BLOCK_ATTENTION, layer, 0}, list);
-    double weights = 0.0;
-
-    for (int i = 0; i < n; i++)
-        weights += (double)list[i].w->rows * list[i].w->cols;
-    return rows * weights;
-}
-
-const struct cpu_mixer cpu_mla_mixer = {.phases = mla_phases, .first = mla_first, .work = mla_work};
+const struct cpu_mixer cpu_mla_mixer = {
+    .phases = mla_phases, .first = mla_first, .work = matrices_work};

@@ -51,3 +51,14 @@ void product_task(struct cpu_device *d, int tid, const struct matrix *w, int uni
 
     product_part(d, tid, w, r0, r1, in, t0, t1, rows + (ptrdiff_t)t0 * w->rows + r0, w->rows, next);
 }
+
+double matrices_work(const struct cpu_device *d, int layer, int rows)
+{
+    struct block_matrix list[BLOCK_MATRICES];
+    int n = model_block_matrices(d->model, (struct block_id){BLOCK_ATTENTION, layer, 0}, list);
+    double weights = 0.0;
+
+    for (int i = 0; i < n; i++)
+        weights += (double)list[i].w->rows * list[i].w->cols;
+    return rows * weights;
+}
