@@ -185,10 +185,10 @@ $(B)/tests/icd_%.so: tests/icd_fault.c
 	$(Q)$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -DFAULT_$* -shared -fPIC -o $@ $<
 $(B)/tests/check_opencl: | $(B)/tests/icd_crash.so $(B)/tests/icd_hang.so
 
-# The program with a device that is not to be relied on.
-$(B)/tests/faulty: $(B)/tests/faulty.o $(B)/tests/fake_device.o $(B)/app/main.o $(LIBMOETOP)
+# The program with a device that is not to be relied on: never with the shared library, which has the table of back ends too.
+$(B)/tests/faulty: $(B)/tests/faulty.o $(B)/tests/fake_device.o $(B)/app/main.o $(WIDE_HERE) $(B)/libmoetop.a
 	@echo "LD   $@"
-	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LDFLAGS_suite) -o $@ $(filter %.o,$^) $(LIBMOETOP) $(LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(LDFLAGS_suite) -o $@ $^ $(LIBS)
 $(B)/tests/check_audit $(B)/tests/check_serve $(B)/tests/check_soak: | $(B)/tests/faulty
 
 # Fuzz targets: tests/fuzz/fuzz_NAME.c with corpus/NAME beside it. `make check` replays the corpus and small changes of it; `make fuzz`
