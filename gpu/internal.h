@@ -604,9 +604,9 @@ int jobs_token_route(struct device *d, int layer, const struct norm_rows *n,
                      const struct routing *r, int base, bool tiles, struct error *e);
 /* x += the layer's output projection of row 0 of heads_out; n and the choice as in
  * jobs_token_route; the only expert of a dense layer is chosen as jobs_choose_dense does
- * (kernel_set_token_outputs). */
+ * (kernel_set_token_outputs). first: the row group of its first work-group, 0 but in tests. */
 int jobs_token_output(struct device *d, int layer, const struct part *o, const struct norm_rows *n,
-                      const struct routing *r, int base, bool tiles, struct error *e);
+                      const struct routing *r, int base, bool tiles, int first, struct error *e);
 /* Rotation, cache, attention and merge for one token at position `token`, row `row` of q, k and v,
  * to that row of heads_out, in one launch (kernel_set_token_attends). */
 struct token_place {

@@ -339,7 +339,7 @@ int jobs_attention_block(struct device *d, struct block *b, int layer, const str
             return ERR_DEVICE;
     if (end)
         return jobs_token_output(d, layer, &b->part[3], &end->norm, &b->routing, end->base,
-                                 end->tiles, e);
+                                 end->tiles, 0, e);
     if (add && hp->residual_scale != 0.0f) { /* rounded before it is added */
         o.y = d->y;
         return jobs_multiply(d, d->heads_out, &d->oq, rows, &o, 1, false, e) < 0

@@ -92,7 +92,7 @@ int jobs_token_route(struct device *d, int layer, const struct norm_rows *n,
 }
 
 int jobs_token_output(struct device *d, int layer, const struct part *o, const struct norm_rows *n,
-                      const struct routing *w, int base, bool tiles, struct error *e)
+                      const struct routing *w, int base, bool tiles, int first, struct error *e)
 {
     const struct norms_shape *norms = &jobs_shape(d, layer)->norms;
     const struct ffn_shape *s = &jobs_shape(d, layer)->ffn;
@@ -102,14 +102,14 @@ int jobs_token_output(struct device *d, int layer, const struct part *o, const s
     bool dense = s->kind == FFN_DENSE;
 
     groups = jobs_up((size_t)o->m->rows, groups) / groups;
-    if (launch_args(d, k, 0, e, "mmmmmmmmmmmmmmmmmmmmmiiiffiiiiiffffiiii", d->oq.q, d->oq.d,
+    if (launch_args(d, k, 0, e, "mmmmmmmmmmmmmmmmmmmmmiiiiffiiiiiffffiiii", d->oq.q, d->oq.d,
                     d->oq.s, o->mem, o->bias, n->x, d->arrivals, n->w, n->b, n->h, d->hq.q, d->hq.d,
                     d->hq.s, w->router, w->score_bias, w->choice_bias, w->expert_scale,
-                    d->all_chosen, d->all_weights, d->tiles, d->entries, o->m->cols, o->m->rows,
-                    o->bias ? 1 : 0, (double)(1.0f / (float)o->m->rows), (double)norms->eps,
-                    jobs_norm_flags(norms, n), base, s->experts, d->padded_experts, s->used,
-                    (double)r->jitter, (double)r->floor, route_factor(r),
-                    (double)shape_shared_factor(s),
+                    d->all_chosen, d->all_weights, d->tiles, d->entries, first, o->m->cols,
+                    o->m->rows, o->bias ? 1 : 0, (double)(1.0f / (float)o->m->rows),
+                    (double)norms->eps, jobs_norm_flags(norms, n), base, s->experts,
+                    d->padded_experts, s->used, (double)r->jitter, (double)r->floor,
+                    route_factor(r), (double)shape_shared_factor(s),
                     dense ? ROUTE_DENSE : route_flags(d, layer, w, tiles), route_groups(r),
                     r->groups_used, d->base.config.model->hp.n_experts_used) < 0)
         return ERR_DEVICE;

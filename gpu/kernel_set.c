@@ -88,8 +88,8 @@ void kernel_set_shape(struct device *d)
     d->wide = opencl_tuning()->shape
                   ? opencl_tuning()->shape == 2
                   : d->target.info.is_cpu_type && strcmp(d->target.platform_name, "rusticl") != 0;
-    d->token_attend = d->token_route = d->token_down = d->token_gate_up = !d->wide;
-    d->token_output = !d->wide && opencl_tuning()->outputs;
+    d->token_attend = d->token_route = d->token_down = d->token_gate_up = d->token_output =
+        !d->wide;
     d->small_local = opencl_tuning()->small_local || d->target.local_bytes < LOCAL_FULL;
     d->dot8_function = !d->wide && d->target.has_dot8;
     d->share = d->target.info.unified && !opencl_tuning()->copy;

@@ -22,11 +22,6 @@ struct opencl_tuning {
                   staging memory */
     bool map_rows; /* rows in place are mapped and unmapped on a CPU's device, too */
     bool no_selftest;
-    /* token_output ends a token's attention. Off otherwise: where PoCL 3.1 optimises it and
-     * computes with several threads, a group that ends last before the others sometimes leaves out
-     * the router's stages (output.cl, out_scores), so scores are 0; one thread is always right.
-     * Whether a GPU's compiler has it right is not known, and the self-test does not see it */
-    bool outputs;
     bool small_local;    /* treat the device as one with little local memory */
     int tile;            /* tokens per tile, 0: the default; fewer compile faster */
     enum gemm_form form; /* of prompts' kernels, whether it is faster or not */

@@ -46,9 +46,15 @@ static inline void out_load_row(const struct out_router *r, int done, struct out
         ahead->h = FOUR_AT(r->h, lid / step * r->fours + four);
 }
 
+/* For what a kernel calls twice with the same local arrays. Where LLVM does not inline it, it puts
+ * the arrays into its body in place of the arguments, and PoCL 3.1, which gives each group its own
+ * arrays in the kernel's body alone, then leaves them as variables of the process: groups on other
+ * threads write to them, too. */
+#define WITH_LOCAL static inline __attribute__((always_inline))
+
 /* Adds up a stage, and loads the next but one. Has barriers. */
-static inline float out_stage(const struct out_router *r, int done, __local float4 *room,
-                              __local float4 *of_h, struct out_ahead *ahead, float sum)
+WITH_LOCAL float out_stage(const struct out_router *r, int done, __local float4 *room,
+                           __local float4 *of_h, struct out_ahead *ahead, float sum)
 {
     int lid = get_local_id(0), step = OUT_STAGE / r->chains,
         fours = lid < r->chains ? clamp(r->fours - done, 0, step) : 0;
@@ -67,8 +73,8 @@ static inline float out_stage(const struct out_router *r, int done, __local floa
 }
 
 /* Two stages are on their way: router, the first ones', comes while the row is normed. */
-static inline float out_scores(const struct out_router *r, __local float4 *room,
-                               __local float4 *of_h, struct out_ahead *even, struct out_ahead *odd)
+WITH_LOCAL float out_scores(const struct out_router *r, __local float4 *room,
+                            __local float4 *of_h, struct out_ahead *even, struct out_ahead *odd)
 {
     int step = OUT_STAGE / r->chains, done = 0;
     float sum = 0.0f;
@@ -86,7 +92,8 @@ static inline float out_scores(const struct out_router *r, __local float4 *room,
  * columns: norm to h and its quantised form, scores of the router and the choice of experts (rules
  * 2, 5, 1, 3 and 10). Groups: row groups. norm_flags as in norm, flags as in route; ROUTE_DENSE: no
  * router, the layer's only expert is chosen. At most MAX_EXPERTS scores, 64 work-items for each
- * sixteen of them. arrivals: last_of. */
+ * sixteen of them. arrivals: last_of. first: the row group of group 0, others have those behind it
+ * and then those before: 0, but in the self-test, where so any of them ends last. */
 #define ROUTE_DENSE 1024
 __kernel __attribute__((reqd_work_group_size(OUT_ITEMS, 1, 1))) void token_output(
     __global const act_t *a, __global const float *ad, __global const float *as,
@@ -95,9 +102,10 @@ __kernel __attribute__((reqd_work_group_size(OUT_ITEMS, 1, 1))) void token_outpu
     __global float *hd, __global float *hs, __global const float *router,
     __global const float *score_bias, __global const float *choice_bias,
     __global const float *expert_scale, __global int *experts, __global float *weights,
-    __global int4 *tiles, __global int2 *entries, int cols, int rows, int biased, float inv_n,
-    float eps, int norm_flags, int base, int n_experts, int padded, int used, float jitter,
-    float floor, float factor, float shared, int flags, int groups, int groups_used, int stride)
+    __global int4 *tiles, __global int2 *entries, int first, int cols, int rows, int biased,
+    float inv_n, float eps, int norm_flags, int base, int n_experts, int padded, int used,
+    float jitter, float floor, float factor, float shared, int flags, int groups, int groups_used,
+    int stride)
 {
     __local float4 room[OUT_ROOM], of_h[OUT_STAGE / LANES];
     __local float part[OUT_LARGER(4 * WIDTH, 4 * MAX_EXPERTS)], peak[ROW_TILE / 4], lanes[LANES],
@@ -105,7 +113,8 @@ __kernel __attribute__((reqd_work_group_size(OUT_ITEMS, 1, 1))) void token_outpu
     __local struct choice c;
     __local int last;
     int lid = get_local_id(0), lane = lid % WIDTH, slot = lid / WIDTH, n = cols / 32,
-        row = (int)get_group_id(0) * WIDTH + lane, dense = flags & ROUTE_DENSE,
+        group = ((int)get_group_id(0) + first) % (int)get_num_groups(0),
+        row = group * WIDTH + lane, dense = flags & ROUTE_DENSE,
         most = dense ? 0 : route_scores(n_experts, flags);
     __global uint *words = (__global uint *)x;
     const struct route_rule rule = {jitter, floor,  factor,      shared,
@@ -119,7 +128,7 @@ __kernel __attribute__((reqd_work_group_size(OUT_ITEMS, 1, 1))) void token_outpu
     /* an atomic, for the last group reads it by one */
     if (slot == 0 && row < rows)
         before = as_float(atomic_or(words + row, 0u));
-    row_quarters(m + get_group_id(0) * GROUP_BYTES(n), n, a, ad, as, lane, lane, WIDTH, STEP, slot,
+    row_quarters(m + group * GROUP_BYTES(n), n, a, ad, as, lane, lane, WIDTH, STEP, slot,
                  SLOTS, (__local float2 *)room, part);
     if (slot == 0 && row < rows) {
         float v = row_fold(part, lane, WIDTH);
