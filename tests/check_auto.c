@@ -28,6 +28,8 @@ static int hear(void *ctx, struct event *ev)
     return 0;
 }
 
+static const char *selector; /* of the next engine; NULL: the first device */
+
 static struct engine *open_demo(const char *cache, const char *placement)
 {
     struct engine_config c = {.context = 256,
@@ -37,6 +39,7 @@ static struct engine *open_demo(const char *cache, const char *placement)
                               .kv_v = KV_F16,
                               .convert = -1,
                               .backends = backends,
+                              .device_selector = selector,
                               .placement = placement,
                               .cache_dir = cache};
     char path[4200];
@@ -162,6 +165,154 @@ START_TEST(a_device_that_loses)
 }
 END_TEST
 
+/* Every reading is 1 ms later than the one before: the time spent is a count of pieces. */
+static uint64_t ticks(void *ctx)
+{
+    uint64_t *now = ctx;
+
+    return *now += 1000000;
+}
+
+static uint64_t tenths(void *ctx)
+{
+    uint64_t *now = ctx;
+
+    return *now += CLOCK_MILLI / 10;
+}
+
+static const struct verdict_row *row_of(const struct verdict *v, const char *spec)
+{
+    for (int i = 0; i < v->n_rows; i++)
+        if (strcmp(v->row[i].spec, spec) == 0)
+            return &v->row[i];
+    return NULL;
+}
+
+static int experts_on(const struct plan *p, int device)
+{
+    int n = 0;
+
+    for (int i = 0; i < p->n_layers * p->n_experts; i++)
+        n += p->experts[i] == device;
+    return n;
+}
+
+/* Measures with two devices, one of which takes longer, anew while the noise hides that. */
+static struct engine *judge_two(const char *name, int slow, const char *expected)
+{
+    struct engine *g = NULL;
+    struct error e = {0};
+
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        char cache[40];
+
+        engine_close(g);
+        snprintf(cache, sizeof cache, "%s-%d", name, attempt);
+        fake_device_control(&(
+            struct fake_control){.devices = 2, .instant = true, .delay_us = 400, .delayed = slow});
+        g = open_demo(cache_of(cache), NULL);
+        fill(g);
+        ck_assert(place_auto_due(g, "auto"));
+        ck_assert_msg(place_auto(g, &e) == 0, "%s", e.text);
+        if (strcmp(engine_telemetry(g)->plan, expected) == 0)
+            break;
+    }
+    printf("%s\n", notice);
+    return g;
+}
+
+/* Of two devices the faster one is chosen, wherever it stands, and the table shows both. */
+START_TEST(the_faster_of_two_devices)
+{
+    const char *expected = _i ? "auto (gpu:1)" : "auto (gpu)";
+    const struct verdict_row *first, *second;
+    const struct verdict *v;
+    struct engine *g;
+
+    selector = "fake:0,fake:1";
+    g = judge_two(_i ? "second" : "first", _i ? 1 : 2, expected);
+    ck_assert_str_eq(engine_telemetry(g)->plan, expected);
+    v = &engine_telemetry(g)->verdict;
+    ck_assert(v->decided);
+    ck_assert_str_eq(v->device, "fake:0 (Fake), fake:1 (Fake)");
+    first = row_of(v, "gpu");
+    second = row_of(v, "gpu:1");
+    ck_assert(first && second && row_of(v, "attention-gpu:1") && row_of(v, "experts-gpu:1"));
+    for (int k = 0; k < PLAN_PHASES; k++)
+        ck_assert((first->ns[k] < second->ns[k]) == (_i == 0));
+    ck_assert_int_eq(experts_on(engine_plan(g), 2 - _i), 0);
+    ck_assert_int_eq(experts_on(engine_plan(g), 1 + _i),
+                     engine_plan(g)->n_layers * engine_plan(g)->n_experts);
+    engine_close(g);
+    fake_device_control(NULL);
+    selector = NULL;
+}
+END_TEST
+
+/* Two devices share the half second, and what they had is taken away. */
+START_TEST(two_devices_have_the_same_time)
+{
+    struct engine *g;
+    struct error e = {0};
+    const struct verdict *v;
+    uint64_t now = 0;
+
+    selector = "fake:0,fake:1";
+    fake_device_control(&(struct fake_control){.devices = 2, .instant = true});
+    g = open_demo(cache_of("both"), NULL);
+    fill(g);
+    ck_assert_msg(engine_auto(g, tenths, &now, &e) == 0, "%s", e.text);
+    v = &engine_telemetry(g)->verdict;
+    ck_assert(v->decided);
+    ck_assert_uint_le(v->spent_ns, TRIAL_FIRST_NS + 4 * CLOCK_MILLI);
+    ck_assert(v->bytes > 0 && v->bytes <= TRIAL_BYTES);
+    for (int d = 1; d <= 2; d++)
+        ck_assert_uint_eq(engine_telemetry(g)->devices[d].weight_bytes, 0);
+    engine_close(g);
+    /* one of them alone is another question */
+    g = open_demo(cache_of("both"), NULL);
+    ck_assert(!place_auto_due(g, "auto"));
+    engine_close(g);
+    selector = "fake:0";
+    g = open_demo(cache_of("both"), NULL);
+    ck_assert(place_auto_due(g, "auto"));
+    engine_close(g);
+    fake_device_control(NULL);
+    selector = NULL;
+}
+END_TEST
+
+/* One that fails is left out, at whichever call, and the other decides. */
+START_TEST(one_of_two_devices_fails)
+{
+    static const long at[] = {1, 20, 60};
+    int which = _i % 2;
+    struct engine *g;
+    struct error e = {0};
+    char says[80];
+    uint64_t now = 0;
+
+    selector = "fake:0,fake:1";
+    fake_device_control(&(struct fake_control){.devices = 2, .instant = true});
+    g = open_demo(cache_of("fails"), NULL);
+    fill(g);
+    ck_assert(engine_auto_due(g)); /* opens them */
+    fake_device_control(&(struct fake_control){
+        .devices = 2, .instant = true, .fail_at = at[_i / 2], .lost = true, .only = 1 + which});
+    ck_assert_msg(engine_auto(g, tenths, &now, &e) == 0, "%s", e.text);
+    snprintf(says, sizeof says, "auto: fake:%d (Fake) failed while it was measured (fake failure",
+             which);
+    ck_assert_msg(strncmp(notice, says, strlen(says)) == 0, "%s", notice);
+    ck_assert(engine_telemetry(g)->verdict.decided);
+    snprintf(says, sizeof says, "fake:%d (Fake)", !which);
+    ck_assert_str_eq(engine_telemetry(g)->verdict.device, says);
+    ck_assert((row_of(&engine_telemetry(g)->verdict, "gpu:1") != NULL) == !which);
+    engine_close(g);
+    fake_device_control(NULL);
+    selector = NULL;
+}
+END_TEST
+
 /* A plan that the user named is obeyed, on a GPU used for the first time too. */
 START_TEST(a_named_plan_is_not_measured)
 {
@@ -211,14 +362,6 @@ START_TEST(an_interruption_leaves_all_as_it_was)
     fake_device_control(NULL);
 }
 END_TEST
-
-/* Every reading is 1 ms later than the one before: the time spent is a count of pieces. */
-static uint64_t ticks(void *ctx)
-{
-    uint64_t *now = ctx;
-
-    return *now += 1000000;
-}
 
 static uint64_t crawl(void *ctx)
 {
@@ -318,7 +461,12 @@ START_TEST(prompts_are_expected_to_overlap)
                                .attention_bytes = attention,
                                .expert_bytes = experts,
                                .head_bytes = 1};
-    struct trial_costs c = {.rows = 64, .layers = 4, .of_layers = LAYERS, .used = EXPERTS};
+    struct trial_costs c = {.sides = 2,
+                            .device = {0, 1},
+                            .rows = 64,
+                            .layers = 4,
+                            .of_layers = LAYERS,
+                            .used = EXPERTS};
     struct verdict v[2] = {{0}, {0}};
     struct error e = {0};
 
@@ -363,8 +511,13 @@ START_TEST(a_slow_device_helps_with_prompts)
                                .attention_bytes = attention,
                                .expert_bytes = experts,
                                .head_bytes = 1};
-    struct trial_costs c = {
-        .rows = 64, .layers = 4, .of_layers = LAYERS, .used = 2, .pass_rows = 512};
+    struct trial_costs c = {.sides = 2,
+                            .device = {0, 1},
+                            .rows = 64,
+                            .layers = 4,
+                            .of_layers = LAYERS,
+                            .used = 2,
+                            .pass_rows = 512};
     struct verdict v = {0};
     struct error e = {0};
 
@@ -499,6 +652,9 @@ static Suite *suite(void)
     tcase_set_timeout(t, 240);
     tcase_add_test(t, a_device_that_wins);
     tcase_add_test(t, a_device_that_loses);
+    tcase_add_loop_test(t, the_faster_of_two_devices, 0, 2);
+    tcase_add_test(t, two_devices_have_the_same_time);
+    tcase_add_loop_test(t, one_of_two_devices_fails, 0, 6);
     tcase_add_test(t, the_share_is_counted);
     tcase_add_test(t, prompts_are_expected_to_overlap);
     tcase_add_test(t, a_slow_device_helps_with_prompts);

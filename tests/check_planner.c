@@ -119,6 +119,11 @@ static const char *const specs[] = {
     "balanced:0=1K,1=1K",
     "dynamic:1=1K",
     "stream:0=3K,1=2K",
+    "gpu:0",
+    "gpu:1+0",
+    "attention-gpu:1",
+    "experts-gpu:1",
+    "balanced:1=all,0=1K",
 };
 #define N_SPECS ((int)(sizeof specs / sizeof *specs))
 
@@ -940,6 +945,29 @@ START_TEST(several_gpus_are_filled_in_order)
     ck_assert_ptr_nonnull(strstr(note, "no device number 5"));
     plan_free(p);
 
+    p = run(&w.in, "gpu:1", note); /* alone */
+    ck_assert_int_eq(count_on(p, 1), 0);
+    ck_assert_int_eq(count_on(p, 2), 37);
+    plan_free(p);
+
+    w.in.verdict = "attention-gpu:1"; /* as auto's verdict */
+    p = run(&w.in, "auto", note);
+    ck_assert_int_eq(count_on(p, 1), 0);
+    ck_assert_int_eq(count_on(p, 2), 4);
+    ck_assert_str_eq(p->name, "auto (attention-gpu:1)");
+    plan_free(p);
+
+    w.in.devices[2].budget = 4500;
+    p = run(&w.in, "gpu:1+0", note); /* in this order */
+    ck_assert_int_eq(count_on(p, 1), 32);
+    ck_assert_int_eq(count_on(p, 2), 5);
+    plan_free(p);
+
+    p = run(&w.in, "hot:1=all", note);
+    ck_assert_int_eq(count_on(p, 1), 0);
+    ck_assert_int_eq(count_on(p, 2), 32);
+    plan_free(p);
+
     w.in.devices[1].budget = 4500;
     w.in.devices[2].budget = 1000;
     w.in.devices[2].streams = true;
@@ -1023,7 +1051,12 @@ static const struct {
     {"memory", "give a size"},
     {"memory:-1", "no size"},
     {"cpu:1", "nothing after a colon"},
-    {"gpu:", "nothing after a colon"},
+    {"gpu:", "for example gpu:1 or gpu:1+0"},
+    {"attention-gpu:1,0", "each device's number once"},
+    {"experts-gpu:1+1", "each device's number once"},
+    {"gpu:1+", "each device's number once"},
+    {"gpu:0+1+2+3+4+5+6+7+8", "each device's number once"},
+    {"balanced:1=everything", "0=4G,1=2G"},
     {"balanced:x", "no size"},
     {"CPU", "no such strategy"},
     {"hot600M", "no such strategy"},
@@ -1035,7 +1068,7 @@ static const struct {
     {"layers:0=x", "layers:0=12,1=8"},
     {"experts:0=1,1=-1", "experts:0=12,1=8"},
     {"hot:0=1,1=1,2=1,3=1,4=1,5=1,6=1,7=1,8=1", "once"},
-    {"gpu:0=1G", "nothing after a colon"},
+    {"gpu:0=1G", "each device's number once"},
     {"hot:"
      "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
      "aaaaaaa",

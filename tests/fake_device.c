@@ -89,12 +89,18 @@ static void between_jobs(const struct fake *f, const char *what)
     abort();
 }
 
+/* Whether it is fake:(which - 1). */
+static bool is_device(const struct fake *f, int which)
+{
+    return which == 1 + selector_number(f->base.info.selector);
+}
+
 static int may_fail(struct fake *f, const char *what, struct error *e)
 {
     calls++;
-    if (control.delay_us)
+    if (control.delay_us && (!control.delayed || is_device(f, control.delayed)))
         usleep(control.delay_us);
-    if (control.only && control.only != 1 + selector_number(f->base.info.selector))
+    if (control.only && !is_device(f, control.only))
         return 0;
     if (!control.fail_at || calls < control.fail_at || (calls > control.fail_at && !control.lost))
         return 0;
@@ -109,7 +115,7 @@ static int may_fail(struct fake *f, const char *what, struct error *e)
 static int job_fate(struct fake *f, struct error *e)
 {
     jobs++;
-    if (control.only && control.only != 1 + selector_number(f->base.info.selector))
+    if (control.only && !is_device(f, control.only))
         return 0;
     if (control.slow_at && jobs >= control.slow_at && f->stats.weight_bytes > control.slow_bytes)
         usleep(control.slow_us);

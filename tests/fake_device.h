@@ -14,7 +14,8 @@ struct fake_control {
     bool lost;         /* and every one after it */
     int devices;       /* how many are found, fake:0 and on; 0: one */
     int only;          /* alone fake:(only - 1) fails; 0: each */
-    unsigned delay_us; /* every job takes so much longer */
+    unsigned delay_us; /* every job takes so much longer ... */
+    int delayed;       /* ... on fake:(delayed - 1) alone; 0: on each */
     uint64_t memory;   /* bytes of blocks it takes; 0: no limit */
     bool instant;      /* jobs are done without computing: for timing alone */
     int states;        /* attention blocks times sessions it has room for; 0: no limit */

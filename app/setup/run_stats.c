@@ -621,9 +621,17 @@ static void print_paged(const struct stats *s, FILE *f)
 static void print_verdict(const struct stats *s, FILE *f)
 {
     char line[VERDICT_LINE];
+    int width = 0;
 
     verdict_line(&s->verdict, line);
     row(f, "auto", "%s", line + strlen("auto: "));
+    if (s->verdict.device[0])
+        row(f, "", "measured on %s", s->verdict.device);
+    for (int i = 0; i < s->verdict.n_rows; i++) {
+        int n = (int)strlen(s->verdict.row[i].spec);
+
+        width = n > width ? n : width;
+    }
     for (int i = 0; i < s->verdict.n_rows; i++) {
         const struct verdict_row *r = &s->verdict.row[i];
         char prompt[80] = "not measured";
@@ -631,8 +639,8 @@ static void print_verdict(const struct stats *s, FILE *f)
         if (r->ns[PHASE_PROMPT] > 0)
             snprintf(prompt, sizeof prompt, "%.3f ms (± %.0f %%)", r->ns[PHASE_PROMPT] * 1e-6,
                      100 * r->error[PHASE_PROMPT]);
-        row(f, "", "%-13s expected: a token %.3f ms (± %.0f %%), a prompt's token %s", r->spec,
-            r->ns[PHASE_TOKENS] * 1e-6, 100 * r->error[PHASE_TOKENS], prompt);
+        row(f, "", "%-*s expected: a token %.3f ms (± %.0f %%), a prompt's token %s", width,
+            r->spec, r->ns[PHASE_TOKENS] * 1e-6, 100 * r->error[PHASE_TOKENS], prompt);
     }
 }
 
@@ -996,11 +1004,11 @@ static json_t *verdict_json(const struct stats *s)
                                               "token_error", v->row[i].error[PHASE_TOKENS],
                                               "prompt_token_ms", v->row[i].ns[PHASE_PROMPT] * 1e-6,
                                               "prompt_token_error", v->row[i].error[PHASE_PROMPT]));
-    return json_pack("{s:s, s:s, s:s, s:b, s:b, s:f, s:I, s:i, s:i, s:o}", "line", line, "tokens",
-                     v->spec[PHASE_TOKENS], "prompts", v->spec[PHASE_PROMPT], "decided",
-                     (int)v->decided, "kept", (int)v->kept, "seconds", (double)v->spent_ns * 1e-9,
-                     "copied_bytes", (json_int_t)v->bytes, "layers_sampled", v->layers, "layers",
-                     v->of_layers, "table", rows);
+    return json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:f, s:I, s:i, s:i, s:o}", "line", line,
+                     "devices", v->device, "tokens", v->spec[PHASE_TOKENS], "prompts",
+                     v->spec[PHASE_PROMPT], "decided", (int)v->decided, "kept", (int)v->kept,
+                     "seconds", (double)v->spent_ns * 1e-9, "copied_bytes", (json_int_t)v->bytes,
+                     "layers_sampled", v->layers, "layers", v->of_layers, "table", rows);
 }
 
 static json_t *paged_json(const struct stats *s)

@@ -626,17 +626,41 @@ int cost_model_measure(struct cost_model *s, struct device *const *devices, int 
     return rc < 0 ? rc : 0;
 }
 
-/* A file of what holds for this model on a device. */
-static void kept_path(const struct cost_model *s, const char *word, const char *cache_dir,
-                      const struct device *target, char *out, size_t size)
+static uint64_t hash_device(uint64_t h, const struct device *d)
 {
-    const struct device_base *b = (const struct device_base *)target;
-    uint64_t h = s->model->hash ^ s->model->adapters ^ HASH_START;
-    const char *parts[] = {b->ops->name, b->info.name};
+    const struct device_base *b = (const struct device_base *)d;
 
-    for (int i = 0; i < 2; i++)
-        h = hash_bytes(h, parts[i], strlen(parts[i]));
-    snprintf(out, size, "%s/%s-%016llx", cache_dir, word, (unsigned long long)h);
+    h = hash_bytes(h, b->ops->name, strlen(b->ops->name));
+    return hash_bytes(h, b->info.name, strlen(b->info.name));
+}
+
+static uint64_t hash_model(const struct cost_model *s)
+{
+    return s->model->hash ^ s->model->adapters ^ HASH_START;
+}
+
+static void kept_path(const char *word, uint64_t hash, const char *cache_dir, char *out,
+                      size_t size)
+{
+    snprintf(out, size, "%s/%s-%016llx", cache_dir, word, (unsigned long long)hash);
+}
+
+/* A file of what holds for this model on a device. */
+static void costs_path(const struct cost_model *s, const char *cache_dir, const struct device *d,
+                       char *out, size_t size)
+{
+    kept_path("costs", hash_device(hash_model(s), d), cache_dir, out, size);
+}
+
+/* On all of them, in the order in which strategies fill them. */
+static void verdict_path(const struct cost_model *s, const char *cache_dir,
+                         struct device *const *devices, char *out, size_t size)
+{
+    uint64_t h = hash_device(hash_model(s), devices[s->input.target]);
+
+    for (int i = 0; i < s->input.n_also; i++)
+        h = hash_device(h, devices[s->input.also[i]]);
+    kept_path("verdict", h, cache_dir, out, size);
 }
 
 int cost_model_costs_load(struct cost_model *s, int index, const char *cache_dir,
@@ -646,7 +670,7 @@ int cost_model_costs_load(struct cost_model *s, int index, const char *cache_dir
 
     if (!cache_dir || index <= 0 || index >= s->input.n_devices)
         return 0;
-    kept_path(s, "costs", cache_dir, dev, path, sizeof path);
+    costs_path(s, cache_dir, dev, path, sizeof path);
     return costs_read(&s->input, index, path, k, &s->uses[index]);
 }
 
@@ -657,20 +681,20 @@ int cost_model_costs_store(struct cost_model *s, int index, const char *cache_di
 
     if (!cache_dir || index <= 0 || index >= s->input.n_devices)
         return 0;
-    kept_path(s, "costs", cache_dir, dev, path, sizeof path);
+    costs_path(s, cache_dir, dev, path, sizeof path);
     return costs_write(&s->input, index, path, k, s->uses[index] + 1, e);
 }
 
 int cost_model_verdict_load(struct cost_model *s, const char *cache_dir,
-                            const struct device *target, const struct verdict_keys *k, char *why)
+                            struct device *const *devices, const struct verdict_keys *k, char *why)
 {
     char path[4096];
 
     if (why)
         why[0] = 0;
-    if (!cache_dir || !target)
+    if (!cache_dir || !s->input.target)
         return 0;
-    kept_path(s, "verdict", cache_dir, target, path, sizeof path);
+    verdict_path(s, cache_dir, devices, path, sizeof path);
     if (!verdict_read(&s->verdict, path, k, why))
         return 0;
     verdict_line(&s->verdict, s->line);
@@ -678,17 +702,16 @@ int cost_model_verdict_load(struct cost_model *s, const char *cache_dir,
 }
 
 int cost_model_verdict_store(struct cost_model *s, const char *cache_dir,
-                             const struct device *target, const struct verdict_keys *k,
+                             struct device *const *devices, const struct verdict_keys *k,
                              const struct verdict *v, struct error *e)
 {
     char path[4096];
 
     s->verdict = *v;
-    snprintf(s->verdict.device, sizeof s->verdict.device, "%s", s->names[s->input.target]);
     verdict_line(&s->verdict, s->line);
     if (!cache_dir)
         return 0;
-    kept_path(s, "verdict", cache_dir, target, path, sizeof path);
+    verdict_path(s, cache_dir, devices, path, sizeof path);
     return verdict_write(&s->verdict, path, k, e);
 }
 

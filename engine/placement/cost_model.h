@@ -57,13 +57,13 @@ int cost_model_costs_load(struct cost_model *s, int index, const char *cache_dir
 int cost_model_costs_store(struct cost_model *s, int index, const char *cache_dir,
                            const struct device *dev, const struct verdict_keys *k, struct error *e);
 
-/* auto's verdict for this model on the target device (verdict.h), in cache_dir. load: 1 found, 0
- * none; why: as in verdict_read. */
+/* auto's verdict for this model on the devices of the input's numbers (verdict.h), in cache_dir.
+ * load: 1 found, 0 none; why: as in verdict_read. */
 int cost_model_verdict_load(struct cost_model *s, const char *cache_dir,
-                            const struct device *target, const struct verdict_keys *k, char *why);
+                            struct device *const *devices, const struct verdict_keys *k, char *why);
 /* ERR_IO: it is kept for this run only. */
 int cost_model_verdict_store(struct cost_model *s, const char *cache_dir,
-                             const struct device *target, const struct verdict_keys *k,
+                             struct device *const *devices, const struct verdict_keys *k,
                              const struct verdict *v, struct error *e);
 /* Sets the input's verdict for a phase; NULL: there is none. */
 const struct verdict *cost_model_verdict(struct cost_model *s, enum plan_phase phase);

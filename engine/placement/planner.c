@@ -136,13 +136,38 @@ static int fill_devices(const struct planner_spec *s, const struct planner_input
     return rc;
 }
 
+static bool is_auto(const struct planner_spec *s)
+{
+    return strcmp(s->planner->name, "auto") == 0;
+}
+
+/* What auto means: its verdict's spec; another spec itself, and an auto without a verdict. */
+static const struct planner_spec *meant(const struct planner_spec *s,
+                                        const struct planner_input *in, struct planner_spec *winner)
+{
+    if (!is_auto(s) || !in->verdict || planner_parse(winner, in->verdict, NULL) < 0 ||
+        is_auto(winner))
+        return s;
+    return winner;
+}
+
+/* The plan's name and note say that auto chose it. */
+static void name_auto(const struct planner_input *in, struct plan *p, char note[PLANNER_NOTE])
+{
+    snprintf(p->name, sizeof p->name, "auto (%.40s)", in->verdict);
+    if (in->verdict_line && !note[0])
+        snprintf(note, PLANNER_NOTE, "%s", in->verdict_line);
+}
+
 int planner_run(const struct planner_spec *s, const struct planner_input *in, struct plan **out,
                 char note[PLANNER_NOTE], struct error *e)
 {
     char unused[PLANNER_NOTE];
     char *line = note ? note : unused;
     struct plan *p = plan_new(s->text, in->n_layers, in->n_experts);
+    struct planner_spec winner;
     int targets[PLANNER_DEVICES], missing, n;
+    bool chosen;
 
     assert(s->planner && s->planner->fill);
     assert(in->n_devices >= 1 && in->n_devices <= PLANNER_DEVICES);
@@ -151,6 +176,8 @@ int planner_run(const struct planner_spec *s, const struct planner_input *in, st
     line[0] = 0;
     if (!p)
         return error_set(e, ERR_MEMORY, "out of memory for a placement plan");
+    chosen = in->n_devices > 1 && meant(s, in, &winner) != s;
+    s = chosen ? &winner : s;
     n = targets_of(s, in, targets, &missing);
     if (in->n_devices == 1 || (!n && missing < 0)) {
         if (!s->planner->alone)
@@ -165,6 +192,8 @@ int planner_run(const struct planner_spec *s, const struct planner_input *in, st
                  "%s: there is no device number %d here (-dev names those to use); its share stays "
                  "on the CPU",
                  s->text, missing);
+    if (chosen && n)
+        name_auto(in, p, line);
     *out = p;
     return 0;
 }

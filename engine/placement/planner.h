@@ -5,9 +5,10 @@
  *
  * A spec is what the user types: "cpu", "layers:12", "layers:first:12", "hot:600M". Sizes are
  * binary (4M = 4 * 2^20). Several devices are filled one after the other, each with what those
- * before it left: by "hot:0=4G,1=2G" the ones named, each within its size, else the input's target
- * and those after it. Every plan returned is valid: blocks a device cannot run, or that do not
- * fit its budget, stay on the CPU, which the note reports. */
+ * before it left: by "hot:0=4G,1=2G" or "gpu:1+0" the ones named, in this order, each within its
+ * size if it has one ("1=all": what it may hold), else the input's target and those after it. Every
+ * plan returned is valid: blocks a device cannot run, or that do not fit its budget, stay on the
+ * CPU, which the note reports. */
 #ifndef ENGINE_PLACEMENT_PLANNER_H
 #define ENGINE_PLACEMENT_PLANNER_H
 
@@ -92,7 +93,8 @@ struct planner {
                 char note[PLANNER_NOTE]);
 };
 
-/* What a spec gives to one device: "0=4G" (bytes), "0=12" (layers or experts of each layer). */
+/* What a spec gives to one device: "0=4G" (bytes), "0=12" (layers or experts of each layer), "0"
+ * (all that it may hold). */
 struct planner_share {
     int number; /* planner_device.number */
     int count;

@@ -459,28 +459,17 @@ int planner_fill_dynamic(const struct planner_spec *s, const struct planner_inpu
     return 0;
 }
 
+/* Without a verdict; with one its strategy is run instead (planner_run). */
 int planner_fill_auto(const struct planner_spec *s, const struct planner_input *in, struct plan *p,
                       char note[PLANNER_NOTE])
 {
-    struct planner_spec winner;
-    int rc = 0;
-
-    if (!in->verdict) {
-        snprintf(note, PLANNER_NOTE,
-                 "auto: nothing was measured yet for this model and device; everything stays on "
-                 "the CPU");
-        return 0;
-    }
-    if (planner_parse(&winner, in->verdict, NULL) < 0 ||
-        winner.planner->fill == planner_fill_auto) {
+    if (in->verdict)
         snprintf(note, PLANNER_NOTE,
                  "auto: the stored verdict '%.40s' is no strategy; everything stays on the CPU",
                  in->verdict);
-        return 0;
-    }
-    rc = winner.planner->fill(&winner, in, p, note);
-    snprintf(p->name, sizeof p->name, "auto (%.40s)", in->verdict);
-    if (in->verdict_line && !note[0])
-        snprintf(note, PLANNER_NOTE, "%s", in->verdict_line);
-    return rc;
+    else
+        snprintf(note, PLANNER_NOTE,
+                 "auto: nothing was measured yet for this model and device; everything stays on "
+                 "the CPU");
+    return 0;
 }

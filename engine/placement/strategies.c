@@ -6,6 +6,15 @@
 
 #include <string.h>
 
+/* "4G", or "all". */
+static int share_size(const char *text, uint64_t *out)
+{
+    if (strcmp(text, "all") != 0)
+        return size_parse(text, out);
+    *out = PLANNER_NO_LIMIT;
+    return 0;
+}
+
 /* One "1=VALUE" of a list. */
 static int parse_share(struct planner_spec *s, char *item, bool sizes)
 {
@@ -17,7 +26,7 @@ static int parse_share(struct planner_spec *s, char *item, bool sizes)
     *value++ = 0;
     *share = (struct planner_share){.size = PLANNER_NO_LIMIT};
     if (planner_parse_number(item, &share->number) < 0 ||
-        (sizes ? size_parse(value, &share->size) : planner_parse_number(value, &share->count)) < 0)
+        (sizes ? share_size(value, &share->size) : planner_parse_number(value, &share->count)) < 0)
         return -1;
     for (int i = 0; i < s->n_shares; i++)
         if (s->share[i].number == share->number)
@@ -43,6 +52,32 @@ static int parse_shares(struct planner_spec *s, const char *a, bool sizes, struc
                              s->text, sizes ? "size" : "count", s->planner->name,
                              sizes ? "0=4G,1=2G" : "0=12,1=8");
     return 1;
+}
+
+/* "1" or "1+0": devices by their numbers, to be filled in this order. */
+static int parse_devices(struct planner_spec *s, const char *a, struct error *e)
+{
+    char list[PLAN_NAME], *rest = list, *item;
+
+    if (!a)
+        return 0;
+    memcpy(list, a, strlen(a) + 1); /* a part of s->text */
+    while ((item = strsep(&rest, "+"))) {
+        struct planner_share *share = &s->share[s->n_shares];
+        bool good = s->n_shares < PLANNER_DEVICES &&
+                    planner_parse_number(item, &share->number) == 0;
+
+        for (int i = 0; i < s->n_shares && good; i++)
+            good = s->share[i].number != share->number;
+        if (!good)
+            return error_set(e, ERR_USAGE,
+                             "placement '%s': write each device's number once, for example %s:1 or "
+                             "%s:1+0",
+                             s->text, s->planner->name, s->planner->name);
+        share->size = PLANNER_NO_LIMIT;
+        s->n_shares++;
+    }
+    return 0;
 }
 
 static int parse_layers(struct planner_spec *s, const char *a, struct error *e)
@@ -99,8 +134,9 @@ static int parse_size(struct planner_spec *s, const char *a, struct error *e)
 
 const struct planner planners[] = {
     {"cpu", "cpu", "everything on the CPU", false, true, NULL, planner_fill_cpu},
-    {"gpu", "gpu", "everything on the GPU, as far as it fits: attention, head, then experts by use",
-     false, false, NULL, planner_fill_gpu},
+    {"gpu", "gpu[:N]",
+     "everything on the GPU (number N), as far as it fits: attention, head, then experts by use",
+     false, false, parse_devices, planner_fill_gpu},
     {"layers", "layers:[first:]N", "the last (or first) N whole layers on the GPU", false, false,
      parse_layers, planner_fill_layers},
     {"experts", "experts:N", "the first N experts of every layer on the GPU", false, false,
@@ -115,10 +151,10 @@ const struct planner planners[] = {
      "asks "
      "for them",
      false, false, parse_size_optional, planner_fill_stream},
-    {"attention-gpu", "attention-gpu", "attention on the GPU, experts on the CPU", false, false,
-     NULL, planner_fill_attention_gpu},
-    {"experts-gpu", "experts-gpu", "experts on the GPU, attention on the CPU", false, false, NULL,
-     planner_fill_experts_gpu},
+    {"attention-gpu", "attention-gpu[:N]", "attention on the GPU, experts on the CPU", false, false,
+     parse_devices, planner_fill_attention_gpu},
+    {"experts-gpu", "experts-gpu[:N]", "experts on the GPU, attention on the CPU", false, false,
+     parse_devices, planner_fill_experts_gpu},
     {"balanced", "balanced[:SIZE]",
      "the split with the shortest modelled token, from measured costs", false, false,
      parse_size_optional, planner_fill_balanced},

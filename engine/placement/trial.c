@@ -1,6 +1,6 @@
 /* See trial.h. Engine thread. Every job is timed from its call to the end of wait(). On the CPU the
  * samples walk through all layers, so that its caches hold no more of the weights than in decoding;
- * the device has a few layers, as many as TRIAL_BYTES allow. */
+ * a device has a few layers, as many as its part of TRIAL_BYTES allows. */
 #include "engine/placement/trial.h"
 
 #include "engine/base/mem.h"
@@ -9,6 +9,7 @@
 #include "engine/placement/residency.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,10 +29,12 @@ struct state {
     const struct trial_run *r;
     struct trial_costs *c;
     uint64_t begun;
-    int layer[TRIAL_LAYERS];                 /* c->layers sampled on the device */
-    bool head;                               /* likewise */
-    double last[2][PLAN_PHASES][TRIAL_JOBS]; /* ns of the newest run; 0: none yet */
-    int runs[2][PLAN_PHASES][TRIAL_JOBS];
+    struct {
+        int n, layer[TRIAL_LAYERS]; /* sampled there */
+        bool head;                  /* likewise */
+    } there[TRIAL_SIDES];
+    double last[TRIAL_SIDES][PLAN_PHASES][TRIAL_JOBS]; /* ns of the newest run; 0: none yet */
+    int runs[TRIAL_SIDES][PLAN_PHASES][TRIAL_JOBS];
     float *x, *y;
     struct expert_group groups[USED_MOST];
     int *row, *slot; /* (USED_MOST * rows) */
@@ -48,7 +51,7 @@ static int may_begin(const struct state *s, double ns, struct error *e)
     return spent < r->limit_ns && (double)(r->limit_ns - spent) >= ns;
 }
 
-static bool planned_there(const struct trial_run *r, struct block_id id)
+static bool planned_there(const struct trial_run *r, int device, struct block_id id)
 {
     for (int k = 0; k < 2 * PLAN_PHASES; k++) {
         const struct plan *p = r->keep[k];
@@ -57,7 +60,7 @@ static bool planned_there(const struct trial_run *r, struct block_id id)
                 : id.kind == BLOCK_EXPERT ? plan_expert(p, id.layer, id.expert)
                                           : p->attention[id.layer];
 
-        if (d == r->input->target)
+        if (d == device)
             return true;
     }
     return false;
@@ -80,50 +83,65 @@ static bool has_attention(const struct trial_run *r, int device, int layer)
 }
 
 /* The device's i-th block of the sample; false: there are no more. */
-static bool block_of(const struct state *s, int i, struct block_id *id)
+static bool block_of(const struct state *s, int side, int i, struct block_id *id)
 {
-    int used = s->c->used, per_layer = used + 1;
+    int used = s->c->used, per_layer = used + 1, n = s->there[side].n * per_layer;
 
-    if (i == s->c->layers * per_layer) {
+    if (i >= n) {
         *id = (struct block_id){BLOCK_HEAD, 0, 0};
-        return s->head;
+        return i == n && s->there[side].head;
     }
-    if (i > s->c->layers * per_layer)
-        return false;
     *id = i % per_layer == used
-              ? (struct block_id){BLOCK_ATTENTION, s->layer[i / per_layer], 0}
-              : (struct block_id){BLOCK_EXPERT, s->layer[i / per_layer], i % per_layer};
+              ? (struct block_id){BLOCK_ATTENTION, s->there[side].layer[i / per_layer], 0}
+              : (struct block_id){BLOCK_EXPERT, s->there[side].layer[i / per_layer], i % per_layer};
     return true;
 }
 
-/* Chooses layers that have all kinds of jobs and spread over the model. */
-static void choose_layers(struct state *s)
+/* Chooses a device's layers that have all kinds of jobs and spread over the model; it becomes the
+ * next side if there are any. bytes: of weights, at most, or one layer's. */
+static void add_side(struct state *s, int device, uint64_t most)
 {
-    const struct trial_run *r = s->r;
-    const struct planner_input *in = r->input;
-    int used = s->c->used, step = in->n_layers / TRIAL_LAYERS > 1 ? in->n_layers / TRIAL_LAYERS : 1;
+    const struct planner_input *in = s->r->input;
+    int used = s->c->used, step = in->n_layers / TRIAL_LAYERS > 1 ? in->n_layers / TRIAL_LAYERS : 1,
+        side = s->c->sides, n = 0;
     uint64_t bytes = 0;
 
-    s->c->layers = 0;
-    for (int from = 0; from < step && s->c->layers == 0; from++)
-        for (int l = from; l < in->n_layers && s->c->layers < TRIAL_LAYERS; l += step) {
+    for (int from = 0; from < step && n == 0; from++)
+        for (int l = from; l < in->n_layers && n < TRIAL_LAYERS; l += step) {
             uint64_t more = in->attention_bytes[l];
 
-            if (!has_attention(r, in->target, l) || !has_experts(r, in->target, l, used))
+            if (!has_attention(s->r, device, l) || !has_experts(s->r, device, l, used))
                 continue;
             for (int x = 0; x < used; x++)
                 more += in->expert_bytes[l * in->n_experts + x];
-            if (s->c->layers && bytes + more > TRIAL_BYTES)
-                return;
+            if (n && bytes + more > most)
+                break;
             bytes += more;
-            s->layer[s->c->layers++] = l;
+            s->there[side].layer[n++] = l;
         }
-    s->head = in->devices[in->target].head_can && bytes + in->head_bytes <= TRIAL_BYTES;
+    if (!n)
+        return;
+    s->there[side].n = n;
+    s->there[side].head = in->devices[device].head_can && bytes + in->head_bytes <= most;
+    s->c->device[side] = device;
+    s->c->sides++;
+    s->c->layers = n > s->c->layers ? n : s->c->layers;
+}
+
+static void choose_sides(struct state *s)
+{
+    const struct planner_input *in = s->r->input;
+    int devices = in->n_also < TRIAL_SIDES - 2 ? in->n_also + 1 : TRIAL_SIDES - 1;
+
+    s->c->sides = 1;
+    s->c->layers = s->c->device[0] = 0;
+    for (int i = 0; i < devices; i++)
+        add_side(s, i ? in->also[i - 1] : in->target, TRIAL_BYTES / (uint64_t)devices);
 }
 
 static struct device *device_of(const struct state *s, int side)
 {
-    return s->r->devices[side ? s->r->input->target : 0];
+    return s->r->devices[s->c->device[side]];
 }
 
 static const struct device_ops *ops_of(const struct state *s, int side)
@@ -131,19 +149,33 @@ static const struct device_ops *ops_of(const struct state *s, int side)
     return ((const struct device_base *)device_of(s, side))->ops;
 }
 
-/* 1: all are there, 0: no time. */
-static int bring(struct state *s, struct error *e)
+/* A device failed: leaves it out if there is another, else returns rc. */
+static int leave_out(struct state *s, int side, int rc, const struct error *e)
+{
+    bool another = false;
+
+    for (int i = 1; i < s->c->sides; i++)
+        another |= i != side && !s->c->why[i][0];
+    if (rc != ERR_DEVICE || !side || !another)
+        return rc;
+    snprintf(s->c->why[side], sizeof s->c->why[side], "%.150s", e->text[0] ? e->text : "it failed");
+    memset(s->c->of[side], 0, sizeof s->c->of[side]);
+    return 1;
+}
+
+/* Brings the sample to a device. 1: all is there, 0: no time. */
+static int bring(struct state *s, int side, struct error *e)
 {
     struct expert_cache *cache = s->r->model->cache;
     double last = 0;
     struct block_id id;
 
-    for (int i = 0; block_of(s, i, &id); i++) {
+    for (int i = 0; block_of(s, side, i, &id); i++) {
         bool held = cache && id.kind == BLOCK_EXPERT;
         struct device_stats before, after;
         int rc = 0;
 
-        if (planned_there(s->r, id))
+        if (planned_there(s->r, s->c->device[side], id))
             continue;
         while (rc == 0) {
             uint64_t start = s->r->now(s->r->ctx);
@@ -152,9 +184,9 @@ static int bring(struct state *s, struct error *e)
                 return rc;
             if (held && (rc = expert_cache_hold(cache, id.layer, id.expert, e)) < 0)
                 return rc;
-            ops_of(s, 1)->stats(device_of(s, 1), &before);
-            rc = ops_of(s, 1)->block_put(device_of(s, 1), id, RESIDENCY_CHUNK, e);
-            ops_of(s, 1)->stats(device_of(s, 1), &after);
+            ops_of(s, side)->stats(device_of(s, side), &before);
+            rc = ops_of(s, side)->block_put(device_of(s, side), id, RESIDENCY_CHUNK, e);
+            ops_of(s, side)->stats(device_of(s, side), &after);
             if (held)
                 expert_cache_give(cache, id.layer, id.expert);
             s->c->bytes += after.uploaded_bytes - before.uploaded_bytes;
@@ -166,13 +198,25 @@ static int bring(struct state *s, struct error *e)
     return 1;
 }
 
+/* To every device. 1: all is there, 0: no time. */
+static int bring_all(struct state *s, struct error *e)
+{
+    int rc = 1;
+
+    for (int side = 1; side < s->c->sides && rc == 1; side++)
+        if ((rc = bring(s, side, e)) < 0)
+            rc = leave_out(s, side, rc, e);
+    return rc;
+}
+
 static void take_away(const struct state *s)
 {
     struct block_id id;
 
-    for (int i = 0; block_of(s, i, &id); i++)
-        if (!planned_there(s->r, id))
-            ops_of(s, 1)->block_drop(device_of(s, 1), id);
+    for (int side = 1; side < s->c->sides; side++)
+        for (int i = 0; block_of(s, side, i, &id); i++)
+            if (!s->c->why[side][0] && !planned_there(s->r, s->c->device[side], id))
+                ops_of(s, side)->block_drop(device_of(s, side), id);
 }
 
 /* Experts on disk one after the other: each needs a slot only while it computes. */
@@ -241,10 +285,10 @@ static bool wanted(const struct state *s, int side, enum plan_phase phase, enum 
     const struct trial_run *r = s->r;
     int rows = phase == PHASE_PROMPT ? s->c->rows : 1;
 
-    if (phase == PHASE_PROMPT && (job == TRIAL_HEAD || rows < 2))
+    if (s->c->why[side][0] || (phase == PHASE_PROMPT && (job == TRIAL_HEAD || rows < 2)))
         return false;
     if (job == TRIAL_HEAD)
-        return !side || s->head;
+        return !side || s->there[side].head;
     if (job == TRIAL_ATTENTION)
         return r->kv_len + rows <= ((const struct device_base *)device_of(s, 0))->config.context;
     return true;
@@ -255,14 +299,14 @@ static int layer_of(const struct state *s, int side, int run)
     int n = s->r->input->n_layers;
 
     if (side)
-        return s->layer[run % s->c->layers];
+        return s->there[side].layer[run % s->there[side].n];
     for (int i = 0; i < n; i++) { /* those that are like the device's */
         int l = (run + i) % n;
 
         if (has_attention(s->r, 0, l) && has_experts(s->r, 0, l, s->c->used))
             return l;
     }
-    return s->layer[0];
+    return s->there[1].layer[0];
 }
 
 /* One run of a job, a sample if it is warm. 1: done, 0: no time. */
@@ -287,7 +331,8 @@ static int sample(struct state *s, int side, enum plan_phase phase, enum trial_j
     return 1;
 }
 
-/* A prompt's jobs may take a tenth of the time limit each, as the CPU's jobs of one row predict. */
+/* A prompt's jobs may take a fifth of a side's part of the time limit each, as the CPU's jobs of
+ * one row predict. */
 static void choose_rows(struct state *s)
 {
     double most = 0, room;
@@ -295,7 +340,7 @@ static void choose_rows(struct state *s)
 
     for (int j = 0; j < TRIAL_HEAD; j++)
         most = s->last[0][PHASE_TOKENS][j] > most ? s->last[0][PHASE_TOKENS][j] : most;
-    room = (double)s->r->limit_ns / 10;
+    room = (double)s->r->limit_ns / (5 * s->c->sides);
     if (!s->c->rows)
         s->c->rows = s->r->max_rows < TRIAL_ROWS ? s->r->max_rows : TRIAL_ROWS;
     while (s->c->rows > 8 && (double)s->c->rows * most > room && !s->c->of[0][PHASE_PROMPT][0].n)
@@ -306,7 +351,7 @@ static void choose_rows(struct state *s)
 
 static bool complete(const struct state *s)
 {
-    for (int side = 0; side < 2; side++)
+    for (int side = 0; side < s->c->sides; side++)
         for (int k = 0; k < PLAN_PHASES; k++)
             for (int j = 0; j < TRIAL_JOBS; j++)
                 if (wanted(s, side, (enum plan_phase)k, (enum trial_job)j) &&
@@ -315,18 +360,20 @@ static bool complete(const struct state *s)
     return true;
 }
 
-/* Both sides in turn, so that changes of the machine's speed affect both alike. */
+/* All sides in turn, so that changes of the machine's speed affect them alike. */
 static int rounds(struct state *s, struct error *e)
 {
     for (int n = 0; n < ENOUGH + WARM_UPS || !complete(s); n++) {
         for (int k = 0; k < PLAN_PHASES; k++)
             for (int j = 0; j < TRIAL_JOBS; j++)
-                for (int i = 0; i < 2; i++) {
-                    int side = (n + i) % 2, rc;
+                for (int i = 0; i < s->c->sides; i++) {
+                    int side = (n + i) % s->c->sides, rc;
 
                     if (!wanted(s, side, (enum plan_phase)k, (enum trial_job)j))
                         continue;
                     rc = sample(s, side, (enum plan_phase)k, (enum trial_job)j, e);
+                    if (rc < 0)
+                        rc = leave_out(s, side, rc, e);
                     if (rc != 1)
                         return rc;
                 }
@@ -359,16 +406,19 @@ static int open_state(struct state *s, struct error *e)
 int trial_measure(struct trial_costs *c, const struct trial_run *r, struct error *e)
 {
     struct state s = {.r = r, .c = c, .begun = r->now(r->ctx)};
+    struct error own = {0};
     int rc;
+
+    e = e ? e : &own; /* what a device says is kept */
 
     c->used = r->input->n_experts_used < USED_MOST ? r->input->n_experts_used : USED_MOST;
     c->of_layers = r->input->n_layers;
     c->pass_rows = r->max_rows;
-    choose_layers(&s);
+    choose_sides(&s);
     if (!c->layers)
         rc = error_set(e, ERR_DEVICE, "%s computes no layer of this model",
                        r->input->devices[r->input->target].name);
-    else if ((rc = open_state(&s, e)) == 0 && (rc = bring(&s, e)) == 1)
+    else if ((rc = open_state(&s, e)) == 0 && (rc = bring_all(&s, e)) == 1)
         rc = rounds(&s, e);
     if (c->layers && rc != ERR_DEVICE)
         take_away(&s);
@@ -397,6 +447,11 @@ static double cost(const struct trial_samples *t, bool raised)
            (raised ? 1.25 * 0.74 * spread / sqrt((double)t->n) : 0);
 }
 
+int trial_steps(const struct trial_costs *c)
+{
+    return c->sides * TRIAL_JOBS;
+}
+
 void trial_input(const struct trial_costs *c, const struct planner_input *in, enum plan_phase phase,
                  int step, struct planner_input *out)
 {
@@ -404,9 +459,15 @@ void trial_input(const struct trial_costs *c, const struct planner_input *in, en
 
     *out = *in;
     out->prompt_rows = overlaps ? c->pass_rows : 0;
-    for (int side = 0; side < 2; side++) {
-        struct planner_device *d = &out->devices[side ? in->target : 0];
+    for (int i = 1; i < in->n_devices; i++)
+        out->devices[i].budget = 0;
+    for (int side = 0; side < c->sides; side++) {
+        struct planner_device *d = &out->devices[c->device[side]];
         double t[TRIAL_JOBS], calls = 1;
+
+        if (c->why[side][0])
+            continue;
+        d->budget = in->devices[c->device[side]].budget;
 
         for (int j = 0; j < TRIAL_JOBS; j++)
             t[j] = cost(&c->of[side][j == TRIAL_HEAD ? PHASE_TOKENS : phase][j],

@@ -1,7 +1,7 @@
-/* auto's measurement: what the jobs of a few sampled blocks cost, on the CPU and on the target
- * device, for one token and for rows of a prompt. It runs within a time limit counted by the
- * caller's clock, copies a bounded number of bytes, and leaves the device as it was. Owner: the
- * engine, whose thread alone runs it; the clock may be a test's. */
+/* auto's measurement: what the jobs of a few sampled blocks cost, on the CPU and on the devices
+ * that strategies fill, for one token and for rows of a prompt. It runs within a time limit counted
+ * by the caller's clock, copies a bounded number of bytes, and leaves the devices as they were.
+ * Owner: the engine, whose thread alone runs it; the clock may be a test's. */
 #ifndef ENGINE_PLACEMENT_TRIAL_H
 #define ENGINE_PLACEMENT_TRIAL_H
 
@@ -13,7 +13,8 @@
 #define TRIAL_FIRST_NS 500000000ull
 #define TRIAL_SHARE 50                    /* a fiftieth: 2 % */
 #define TRIAL_BYTES ((uint64_t)128 << 20) /* of weights copied, or one layer's sample if larger */
-#define TRIAL_LAYERS 4                    /* sampled on the device, at most */
+#define TRIAL_LAYERS 4                    /* sampled on a device, at most */
+#define TRIAL_SIDES 5                     /* the CPU and as many devices, at most */
 #define TRIAL_ROWS 64                     /* of a prompt, at most */
 
 /* ns left of what `computed` allows, after `spent`; 0: none. */
@@ -28,14 +29,17 @@ struct trial_samples {
     double ns[TRIAL_SAMPLES];
 };
 
-/* side 0: the CPU, 1: the target. A prompt's job has `rows` rows; the head is measured once. */
+/* Sides: the CPU, then the devices in the order in which strategies fill them, as far as they
+ * compute any layer. A prompt's job has `rows` rows; the head is measured once. */
 struct trial_costs {
-    struct trial_samples of[2][PLAN_PHASES][TRIAL_JOBS];
-    int rows, layers, of_layers; /* sampled on the device */
-    int pass_rows;               /* of a prompt's pass: -ub */
-    int used;                    /* experts of a sample */
-    uint64_t bytes, ns;          /* copied; measured in all */
-    bool complete;               /* every job has enough samples */
+    struct trial_samples of[TRIAL_SIDES][PLAN_PHASES][TRIAL_JOBS];
+    int sides, device[TRIAL_SIDES]; /* the input's numbers */
+    char why[TRIAL_SIDES][160];     /* it failed and has no samples; "": it did not */
+    int rows, layers, of_layers;    /* sampled on a device, at most */
+    int pass_rows;                  /* of a prompt's pass: -ub */
+    int used;                       /* experts of a sample */
+    uint64_t bytes, ns;             /* copied; measured in all */
+    bool complete;                  /* every job has enough samples */
 };
 
 struct trial_run {
@@ -53,15 +57,17 @@ struct trial_run {
 };
 
 /* Adds samples to *c (all zeros at first). At most one piece (a job, or RESIDENCY_CHUNK bytes of an
- * upload) goes beyond the limit. ERR_MEMORY, ERR_CANCELLED, or the device's error: what was
- * sampled stays, blocks that it brought are dropped. */
+ * upload) goes beyond the limit. A device that fails is left out as long as there is another.
+ * ERR_MEMORY, ERR_CANCELLED, or the last device's error: what was sampled stays, blocks that it
+ * brought are dropped. */
 int trial_measure(struct trial_costs *c, const struct trial_run *r, struct error *e);
 
-/* The input with these costs instead of its own, for planner_run and planner_token_ns: of a token,
- * or of `rows` rows of a prompt, whose experts are counted as `used` jobs; of a pass of pass_rows
- * whose groups overlap, by the costs of a row (prompt_rows), if it has PLANNER_OVERLAP or more.
- * step: -1, or the number of a cost that is raised by its standard error (0 .. TRIAL_STEPS - 1). */
-#define TRIAL_STEPS (2 * TRIAL_JOBS)
+/* The input with these costs instead of its own, for planner_run and planner_token_ns, where no
+ * device has room but those that were sampled: of a token, or of `rows` rows of a prompt, whose
+ * experts are counted as `used` jobs; of a pass of pass_rows whose groups overlap, by the costs of
+ * a row (prompt_rows), if it has PLANNER_OVERLAP or more. step: -1, or the number of a cost that is
+ * raised by its standard error (0 .. trial_steps - 1). */
+int trial_steps(const struct trial_costs *c);
 void trial_input(const struct trial_costs *c, const struct planner_input *in, enum plan_phase phase,
                  int step, struct planner_input *out);
 

@@ -12,16 +12,49 @@
 #include <string.h>
 
 #define FILE_MOST 8192
-#define FIRST_LINE "moetop verdict 3"
+#define FIRST_LINE "moetop verdict 4"
 #define DOUBT 2.0 /* standard errors */
 
-/* The plans of all but the last follow from the model alone: the plan made later is the one
- * predicted. The last one's is searched by the sampled costs, so that it looks better than it is by
+/* The plans of all but balanced follow from the model alone: the plan made later is the one
+ * predicted. The latter's is searched by the sampled costs, so that it looks better than it is by
  * what they are wrong: it must gain more, by phase. */
-static const char *const candidates[VERDICT_ROWS] = {"cpu", "gpu", "attention-gpu", "experts-gpu",
-                                                     "balanced"};
+static const char *const candidates[] = {"cpu", "gpu", "attention-gpu", "experts-gpu", "balanced"};
+#define N_CANDIDATES ((int)(sizeof candidates / sizeof *candidates))
+_Static_assert(VERDICT_DEVICES == TRIAL_SIDES - 1, "all that were sampled");
 static const double search_gain[PLAN_PHASES] = {0.1, 0.03};
 static const char *const phase_word[PLAN_PHASES] = {"tokens", "prompts"};
+
+static bool is_searched(const char *spec)
+{
+    return strncmp(spec, "balanced", strlen("balanced")) == 0;
+}
+
+/* The i-th candidate: first those that fill the first device and then the ones after it; then, for
+ * each of these, those that fill it alone, or before the first one. NULL: it is none, "": there are
+ * no more. */
+static const char *candidate(const struct trial_costs *c, const struct planner_input *in, int i,
+                             char out[PLAN_NAME])
+{
+    int more = i - N_CANDIDATES, kind = more % (N_CANDIDATES + 1), first, number;
+
+    if (i == 0)
+        return candidates[0];
+    if (more < 0) /* none where the first one failed: the plan would use it */
+        return c->sides > 1 && c->device[1] == in->target && !c->why[1][0] ? candidates[i] : NULL;
+    if (i >= VERDICT_ROWS || more / (N_CANDIDATES + 1) >= in->n_also)
+        return "";
+    first = in->devices[in->target].number;
+    number = in->devices[in->also[more / (N_CANDIDATES + 1)]].number;
+    if (kind == 4)
+        snprintf(out, PLAN_NAME, "balanced:%d=all", number);
+    else if (kind == 5)
+        snprintf(out, PLAN_NAME, "balanced:%d=all,%d=all", number, first);
+    else if (kind == 3)
+        snprintf(out, PLAN_NAME, "gpu:%d+%d", number, first);
+    else
+        snprintf(out, PLAN_NAME, "%s:%d", candidates[1 + kind], number);
+    return out;
+}
 
 /* ns of a token, or of a prompt's token, and its standard error as a share. */
 static void predict(const struct trial_costs *c, const struct planner_input *in,
@@ -33,7 +66,7 @@ static void predict(const struct trial_costs *c, const struct planner_input *in,
     trial_input(c, in, phase, -1, &with);
     *ns = planner_token_ns(&with, p);
     rows = with.prompt_rows ? with.prompt_rows : rows;
-    for (int step = 0; step < TRIAL_STEPS; step++) {
+    for (int step = 0; step < trial_steps(c); step++) {
         double d;
 
         trial_input(c, in, phase, step, &with);
@@ -44,41 +77,76 @@ static void predict(const struct trial_costs *c, const struct planner_input *in,
     *ns /= rows > 0 ? rows : 1;
 }
 
-static int add_row(struct verdict *v, const char *spec, const struct trial_costs *c,
-                   const struct planner_input *in, struct error *e)
+/* A row's plans. */
+struct pair {
+    struct plan *p[PLAN_PHASES];
+};
+
+static void pair_free(struct pair *a)
+{
+    for (int k = 0; k < PLAN_PHASES; k++)
+        plan_free(a->p[k]);
+    *a = (struct pair){0};
+}
+
+static bool pair_equal(const struct pair *a, const struct pair *b)
+{
+    for (int k = 0; k < PLAN_PHASES; k++)
+        if (!a->p[k] != !b->p[k] || (a->p[k] && !plan_equal(a->p[k], b->p[k])))
+            return false;
+    return true;
+}
+
+/* Of a spec, by the samples; the prompts' is NULL if no rows were sampled. */
+static int make_pair(struct pair *out, const char *spec, const struct trial_costs *c,
+                     const struct planner_input *in, struct error *e)
+{
+    struct planner_spec s;
+    int rc = planner_parse(&s, spec, e);
+
+    for (int k = 0; k < PLAN_PHASES && rc == 0; k++) {
+        struct planner_input with;
+        char note[PLANNER_NOTE];
+
+        if (k == PHASE_PROMPT && c->rows < 2)
+            continue;
+        trial_input(c, in, (enum plan_phase)k, -1, &with);
+        rc = planner_run(&s, &with, &out->p[k], note, e);
+    }
+    return rc;
+}
+
+/* Adds a candidate unless it is the CPU's plan, or another one's where there are several devices.
+ * made: of the rows. */
+static int add_row(struct verdict *v, struct pair *made, const char *spec,
+                   const struct trial_costs *c, const struct planner_input *in, struct error *e)
 {
     struct verdict_row *row = &v->row[v->n_rows];
-    struct planner_spec s;
-    bool used = strcmp(spec, "cpu") == 0;
-    int rc = planner_parse(&s, spec, e);
+    struct pair *mine = &made[v->n_rows];
+    bool used = strcmp(spec, candidates[0]) == 0;
+    int rc = make_pair(mine, spec, c, in, e);
 
     *row = (struct verdict_row){0};
     snprintf(row->spec, sizeof row->spec, "%s", spec);
     for (int k = 0; k < PLAN_PHASES && rc == 0; k++) {
-        enum plan_phase phase = (enum plan_phase)k;
-        struct planner_input with;
-        char note[PLANNER_NOTE];
-        struct plan *p;
-
-        if (phase == PHASE_PROMPT && c->rows < 2)
+        if (!mine->p[k])
             continue;
-        trial_input(c, in, phase, -1, &with);
-        if ((rc = planner_run(&s, &with, &p, note, e)) < 0)
-            break;
-        used |= plan_uses_devices(p) != 0;
-        predict(c, in, phase, p, &row->ns[k], &row->error[k]);
-        plan_free(p);
+        used |= plan_uses_devices(mine->p[k]) != 0;
+        predict(c, in, (enum plan_phase)k, mine->p[k], &row->ns[k], &row->error[k]);
     }
-    v->n_rows += rc == 0 && used;
+    for (int i = 0; i < v->n_rows && rc == 0 && in->n_also; i++)
+        used = used && !pair_equal(&made[i], mine);
+    if (rc == 0 && used)
+        v->n_rows++;
+    else
+        pair_free(mine);
     return rc;
 }
 
 /* What a candidate is compared by. */
 static double judged_ns(const struct verdict_row *r, enum plan_phase phase)
 {
-    bool searched = strcmp(r->spec, candidates[VERDICT_ROWS - 1]) == 0;
-
-    return r->ns[phase] * (searched ? 1 + search_gain[phase] : 1);
+    return r->ns[phase] * (is_searched(r->spec) ? 1 + search_gain[phase] : 1);
 }
 
 static void choose(struct verdict *v, enum plan_phase phase)
@@ -130,6 +198,9 @@ static int fit_both(struct verdict *v, const struct trial_costs *c, const struct
 int verdict_decide(struct verdict *v, const struct trial_costs *c, const struct planner_input *in,
                    struct error *e)
 {
+    struct pair made[VERDICT_ROWS] = {0};
+    const char *spec;
+    char text[PLAN_NAME];
     int rc = 0;
 
     v->n_rows = 0;
@@ -137,8 +208,10 @@ int verdict_decide(struct verdict *v, const struct trial_costs *c, const struct 
     v->layers = c->layers;
     v->of_layers = c->of_layers;
     v->bytes = c->bytes;
-    for (int i = 0; i < VERDICT_ROWS && rc == 0; i++)
-        rc = add_row(v, candidates[i], c, in, e);
+    for (int i = 0; rc == 0 && (!(spec = candidate(c, in, i, text)) || spec[0]); i++)
+        rc = spec ? add_row(v, made, spec, c, in, e) : 0;
+    for (int i = 0; i < v->n_rows; i++)
+        pair_free(&made[i]);
     for (int k = 0; k < PLAN_PHASES; k++)
         choose(v, (enum plan_phase)k);
     return rc < 0 ? rc : fit_both(v, c, in, e);

@@ -1,7 +1,7 @@
-/* auto's verdict: which strategy is fastest for tokens and which for prompts, by the costs of a few
- * sampled blocks (trial.h), with the table that it was decided from. Kept as a file in the cache
- * directory, by model and device; one made with another driver or on another machine is void. Plain
- * data; any thread. */
+/* auto's verdict: which strategy is fastest for tokens and which for prompts, on which of the
+ * devices, by the costs of a few sampled blocks (trial.h), with the table that it was decided from.
+ * Kept as a file in the cache directory, by model and devices; one made with another driver or on
+ * another machine is void. Plain data; any thread. */
 #ifndef ENGINE_PLACEMENT_VERDICT_H
 #define ENGINE_PLACEMENT_VERDICT_H
 
@@ -10,7 +10,9 @@
 
 struct trial_costs;
 
-#define VERDICT_ROWS 5 /* candidates */
+#define VERDICT_DEVICES 4 /* measured, at most */
+/* Candidates: the CPU alone and four strategies; six more for every device after the first. */
+#define VERDICT_ROWS (5 + 6 * (VERDICT_DEVICES - 1))
 #define VERDICT_LINE 400
 #define VERDICT_KEY 300
 
@@ -33,10 +35,10 @@ struct verdict {
     bool kept;                             /* read from the cache directory */
     int n_rows;                            /* 0: there is no verdict */
     struct verdict_row row[VERDICT_ROWS];
-    char device[200];
+    char device[400]; /* those measured */
 };
 
-/* What it depends on besides model and device, as text of one line each. */
+/* What it depends on besides model and devices, as text of one line each. */
 struct verdict_keys {
     char driver[VERDICT_KEY], machine[VERDICT_KEY];
 };

@@ -262,6 +262,23 @@ static void costs_store(struct engine *g)
         }
 }
 
+/* The verdict's: it depends on all devices. */
+static void keys_of_all(const struct engine *g, struct verdict_keys *k)
+{
+    size_t at;
+
+    keys_of(g, cost_model_input(g->cost_model)->target, k);
+    at = strlen(k->driver);
+    for (int d = 1; d < g->n_devices && at < sizeof k->driver; d++) {
+        struct verdict_keys one;
+
+        if (d == cost_model_input(g->cost_model)->target)
+            continue;
+        keys_of(g, d, &one);
+        at += (size_t)snprintf(k->driver + at, sizeof k->driver - at, ", %s", one.driver);
+    }
+}
+
 /* The verdict of this run, or a stored one; NULL: none. */
 static const struct verdict *verdict_seek(struct engine *g)
 {
@@ -272,8 +289,8 @@ static const struct verdict *verdict_seek(struct engine *g)
 
     if (v || !target)
         return v;
-    keys_of(g, target, &k);
-    cost_model_verdict_load(g->cost_model, g->config.cache_dir, g->slots[target].device, &k, why);
+    keys_of_all(g, &k);
+    cost_model_verdict_load(g->cost_model, g->config.cache_dir, g->devices, &k, why);
     if (why[0] && !g->void_told)
         engine_notice(g, "%s: what was measured before is void", why);
     g->void_told |= why[0] != 0;
@@ -299,7 +316,7 @@ static int place_ready(struct engine *g, const char *text, struct error *e)
         const struct verdict *v = verdict_seek(g);
 
         for (int k = 0; k < PLAN_PHASES && v; k++) /* searched by costs: this run's, or kept */
-            balanced |= strcmp(v->spec[k], "balanced") == 0;
+            balanced |= strncmp(v->spec[k], "balanced", 8) == 0;
     }
     if (!balanced || g->n_devices < 2) {
         cost_model_measure_stop(g->cost_model);
@@ -970,12 +987,11 @@ static uint64_t computed_ns(const struct engine *g, const struct verdict *v)
 
 static int verdict_store(struct engine *g, const struct verdict *v, struct error *e)
 {
-    int target = cost_model_input(g->cost_model)->target, rc;
     struct verdict_keys k;
+    int rc;
 
-    keys_of(g, target, &k);
-    rc = cost_model_verdict_store(g->cost_model, g->config.cache_dir, g->slots[target].device, &k,
-                                  v, e);
+    keys_of_all(g, &k);
+    rc = cost_model_verdict_store(g->cost_model, g->config.cache_dir, g->devices, &k, v, e);
     g->computed_kept_ns = g->computed_ns;
     g->t.verdict = *cost_model_verdict(g->cost_model, PHASE_TOKENS);
     return rc;
@@ -1029,14 +1045,16 @@ static int auto_stop(void *ctx)
 static void adopt_costs(struct engine *g, const struct trial_costs *c)
 {
     struct planner_input *in = cost_model_input(g->cost_model), tokens, prompts;
-    int sides[] = {0, in->target};
 
     trial_input(c, in, PHASE_TOKENS, -1, &tokens);
     trial_input(c, in, PHASE_PROMPT, -1, &prompts);
-    for (int i = 0; i < 2; i++) {
-        struct planner_device *to = &in->devices[sides[i]];
-        const struct planner_device *t = &tokens.devices[sides[i]], *p = &prompts.devices[sides[i]];
+    for (int i = 0; i < c->sides; i++) {
+        int d = c->device[i];
+        struct planner_device *to = &in->devices[d];
+        const struct planner_device *t = &tokens.devices[d], *p = &prompts.devices[d];
 
+        if (c->why[i][0])
+            continue;
 #define ADOPT(from, name) to->name = to->name > 0 ? to->name : (from)->name
         ADOPT(t, handoff_ns);
         ADOPT(t, attention_ns);
@@ -1045,6 +1063,24 @@ static void adopt_costs(struct engine *g, const struct trial_costs *c)
         ADOPT(p, prompt_attention_ns);
         ADOPT(p, prompt_expert_ns);
 #undef ADOPT
+    }
+}
+
+/* Says which devices failed, and names those measured. */
+static void name_sides(struct engine *g, const struct trial_costs *c, char *out, size_t size)
+{
+    const struct planner_input *in = cost_model_input(g->cost_model);
+    size_t at = 0;
+
+    out[0] = 0;
+    for (int i = 1; i < c->sides; i++) {
+        const char *name = in->devices[c->device[i]].name;
+
+        if (c->why[i][0])
+            engine_notice(g, "auto: %s failed while it was measured (%s): decided without it", name,
+                          c->why[i]);
+        else if (at < size)
+            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? ", " : "", name);
     }
 }
 
@@ -1082,6 +1118,7 @@ int engine_auto(struct engine *g, uint64_t (*now)(void *ctx), void *ctx, struct 
         return rc;
     if (costs.complete)
         adopt_costs(g, &costs);
+    name_sides(g, &costs, v.device, sizeof v.device);
     v.spent_ns = spent + costs.ns;
     v.computed_ns = computed;
     return verdict_store(g, &v, e);
