@@ -52,7 +52,7 @@ static const char *const folders[] = {"mixtral",        "olmoe",
                                       "deepseek_v32",   "glm_moe_dsa",
                                       "zaya",           "jetmoe",
                                       "qwen4_exp-all",  "qwen4_exp-blocks",
-                                      "deepseek_v4"};
+                                      "deepseek_v4",    "qwen4_exp"};
 
 /* The same by llama.cpp's converter; and a stretched context. */
 static const struct {
@@ -597,7 +597,8 @@ static void answers_so(struct engine *g, const struct golden *golden, int chunk,
 /* Delta net, Mamba 2, short convolution, Kimi delta and latent attention with a gate: converted
  * while they are loaded, the same bits of every kernel set, with any threads, in any chunks, and
  * with their experts on another device. */
-static const char *const converted[] = {"qwen3_5_moe", "nemotron_h", "lfm2_moe", "bailing_hybrid"};
+static const char *const converted[] = {"qwen3_5_moe", "nemotron_h", "lfm2_moe", "bailing_hybrid",
+                                        "qwen4_exp"};
 static const enum dtype into[] = {DTYPE_Q8_0, DTYPE_Q4_0};
 
 START_TEST(converted_models_answer_alike)
@@ -632,7 +633,8 @@ START_TEST(converted_models_answer_alike)
         engine_close(g);
     }
     cpu_kernels_select(NULL, &e);
-    if (have_device()) {
+    /* the experts of qwen4_exp are too narrow to be rounded, all but their gates and ups */
+    if (have_device() && strcmp(name, "qwen4_exp") != 0) {
         opencl_tune(&tuning);
         g = open_converted(model, (int)into[_i % 2]);
         ck_assert_msg(engine_place(g, "experts-gpu", &e) == 0 && engine_settle(g, &e) == 0, "%s",

@@ -80,6 +80,7 @@ static const char *const folders[] = {"llama",
                                       "deepseek_v4",
                                       "jetmoe",
                                       "zaya",
+                                      "qwen4_exp",
                                       "qwen2_moe-step2",
                                       "qwen3_moe-gptq-g32-act"};
 static const char *const shared[] = {"qwen3_moe-yarn",      "qwen3_moe-awq-g32",

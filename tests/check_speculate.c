@@ -615,9 +615,10 @@ START_TEST(the_text_stays_in_company)
 }
 END_TEST
 
-static const char *const with_state[] = {"qwen3_next",       "qwen3_5_moe", "lfm2_moe",
-                                         "granitemoehybrid", "nemotron_h",  "bailing_hybrid",
-                                         "jamba"};
+static const char *const with_state[] = {"qwen3_next", "qwen3_5_moe",
+                                         "lfm2_moe",   "granitemoehybrid",
+                                         "nemotron_h", "bailing_hybrid",
+                                         "jamba",      "qwen4_exp"};
 
 /* A turn of ids alone. */
 static void turn_of_ids(struct engine *g, int first, int n, const struct way *w, struct said *s)

@@ -206,13 +206,22 @@ int fit_inspect(const struct engine_config *c, struct model **m, struct model_fo
     return model_inspect(m, c->model_path, &mo, weights, e);
 }
 
-/* Bytes of embedding tables that full contexts do not touch: each token uses at most one more row.
- * If memory is short, the system drops their pages and reads them again. */
+/* Bytes of a table that `tokens` of them do not touch, each at most one row or rows more. */
+static uint64_t beyond(uint64_t table, uint64_t tokens, uint64_t row)
+{
+    uint64_t touched = tokens * row;
+
+    return touched < table ? table - touched : 0;
+}
+
+/* Bytes of tables that full contexts do not touch: of n-grams always, which are as large as the
+ * experts; of tokens where memory is short: the system drops their pages and reads them again. */
 static uint64_t untouched(const struct model_footprint *w, const struct fit *f)
 {
-    uint64_t rows = (uint64_t)f->context * (uint64_t)f->sessions, touched = rows * w->table_row;
+    uint64_t tokens = (uint64_t)f->context * (uint64_t)f->sessions;
 
-    return w->cache && touched < w->tables ? w->tables - touched : 0;
+    return beyond(w->ngrams, tokens, w->ngram_rows) +
+           (w->cache ? beyond(w->tables, tokens, w->table_row) : 0);
 }
 
 int fit_of_model(const struct engine_config *c, const struct model *m,

@@ -21,8 +21,8 @@ struct fit {
     uint64_t kv, scratch; /* at .context and .ubatch */
     /* already held by this process: part of total, but need not be free */
     uint64_t program;
-    /* of weights.mapped, rows of tables that no context can use; counted if experts stay on disk,
-     * which may use that memory: not part of total */
+    /* of weights.mapped, rows of tables that no context can use; of n-grams always, of others if
+     * experts stay on disk, which may use that memory: not part of total */
     uint64_t untouched;
     uint64_t adapters; /* A and B of --lora; 0: none */
     uint64_t control;  /* directions of --control-vector; 0: none */

@@ -78,6 +78,9 @@ static void put_mixer(struct strbuf *b, const struct mixer_shape *m)
     case MIXER_LIGHTNING:
         put_heads(b, m);
         strbuf_printf(b, ", %d taps", m->taps);
+        if (m->ngrams.size)
+            strbuf_printf(b, "; before it n-grams of 2 to %d tokens: %d rows of %d", m->ngrams.size,
+                          ngram_hashes(&m->ngrams), m->ngrams.width / ngram_hashes(&m->ngrams));
         break;
     case MIXER_MAMBA1:
         strbuf_printf(b, ": %d channels, states of %d, steps of rank %d, %d taps", m->value_dim,

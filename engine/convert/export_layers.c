@@ -365,6 +365,42 @@ static void put_ratios(struct gguf_writer *w, const struct model *m, const struc
         gguf_add_i32(w, mixer_of(m, l)->index_ratio);
 }
 
+static void put_numbers(struct gguf_writer *w, const struct family *family, const char *name,
+                        const int64_t *v, int n)
+{
+    char key[EXPORT_KEY];
+
+    gguf_put_array(w, export_key(family, name, key), GGUF_U64, (size_t)n);
+    for (int i = 0; i < n; i++)
+        gguf_add_u64(w, (uint64_t)v[i]);
+}
+
+/* A layer's n-grams; files have at most one such layer (export_same refuses others). */
+static void put_ngrams(struct gguf_writer *w, const struct model *m, const struct family *family)
+{
+    char key[EXPORT_KEY];
+
+    for (int l = 0; l < m->hp.n_layers; l++) {
+        const struct ngram_shape *s = &mixer_of(m, l)->ngrams;
+        const struct ngram_weights *g = &m->layers[l].ngrams;
+        int n = ngram_hashes(s);
+
+        if (!s->size)
+            continue;
+        gguf_put_array(w, export_key(family, "ple.layers", key), GGUF_I32, 1);
+        gguf_add_i32(w, l);
+        export_put_u32(w, family, "ple.ngram_size", (uint32_t)s->size);
+        export_put_u32(w, family, "ple.heads_per_ngram", (uint32_t)s->each);
+        export_put_u32(w, family, "ple.conv_kernel", (uint32_t)s->taps);
+        export_put_u32(w, family, "ple.eos_token_id", (uint32_t)s->end);
+        export_put_u32(w, family, "embedding_length_per_layer_input", (uint32_t)(s->width / n));
+        put_numbers(w, family, "ple.layer_multipliers", g->multipliers, s->size);
+        put_numbers(w, family, "ple.head_offsets", g->offsets, n);
+        put_numbers(w, family, "ple.head_vocab_sizes", g->sizes, n);
+        return;
+    }
+}
+
 void export_put_layers(struct gguf_writer *w, const struct model *m, const struct family *family,
                        const struct model *mtp)
 {
@@ -388,6 +424,7 @@ void export_put_layers(struct gguf_writer *w, const struct model *m, const struc
     put_blocks(w, m, family);
     put_indexers(w, m, family);
     put_ratios(w, m, family);
+    put_ngrams(w, m, family);
     if (m->hp.streams)
         put_streams(w, m, family);
     if (family->gguf_sections)

@@ -119,11 +119,14 @@ static enum dtype type_of(const struct export *x, const char *name, enum tensor_
 static void add_rounding(struct export *x, struct part *p, enum tensor_role role, int layer,
                          const struct matrix *m)
 {
+    const struct tensor_view written = {.name = p->name, .n_dims = p->n_dims};
     int unused;
 
     if (is_recurrent(x, layer) || x->family->is_mtp)
         role = tensor_kind_role(p->name, &unused); /* as a quantiser of the file sees it */
     p->type = type_of(x, p->name, role, layer + x->family->first_layer, m->cols);
+    if (dtype_is_quantised(x->o->type->base) && !tensor_kind_rounded(&written))
+        p->type = m->type;
     p->matrix = m;
     p->kind = kind_of(x, p->name, m->type, p->type);
     x->total += (uint64_t)p->count * (uint64_t)m->rows * (uint64_t)m->cols;
@@ -187,6 +190,8 @@ enum tensor_role export_role_of(const struct model *m, struct block_id id, enum 
         [MATRIX_LAUREL_IN] = TENSOR_LAUREL_IN,
         [MATRIX_LAUREL_OUT] = TENSOR_LAUREL_OUT,
         [MATRIX_V_BEFORE] = TENSOR_V_BEFORE,
+        [MATRIX_NGRAM_KEY] = TENSOR_NGRAM_KEY,
+        [MATRIX_NGRAM_VALUE] = TENSOR_NGRAM_VALUE,
         [MATRIX_STREAM_IN] = TENSOR_STREAM_IN,
         [MATRIX_STREAM_OUT] = TENSOR_STREAM_OUT,
         [MATRIX_HYPER_MIXER_DOWN] = TENSOR_HYPER_MIXER_DOWN,
@@ -777,6 +782,47 @@ static int add_compressors(struct export *x, int l)
            add_table(x, l);
 }
 
+/* The table of a layer's n-grams, which llama.cpp's converter writes as one tensor. */
+static int add_ngram_table(struct export *x, int l)
+{
+    const struct ngram_weights *w = &x->m->layers[l].ngrams;
+    struct matrix *parts = export_keep(x, (size_t)w->n_parts * sizeof *parts);
+    struct part *p;
+    int64_t rows = 0;
+
+    for (int i = 0; parts && i < w->n_parts; rows += parts[i++].rows)
+        parts[i] = (struct matrix){.type = w->parts[i]->type,
+                                   .rows = (int)w->parts[i]->dims[0],
+                                   .cols = (int)w->parts[i]->dims[1],
+                                   .data = w->parts[i]->data};
+    if (!parts || add_matrix(x, TENSOR_NGRAM_TABLE, l, parts, w->n_parts, sizeof *parts))
+        return -1;
+    p = &x->parts[x->n_parts - 1];
+    x->total -= (uint64_t)((int64_t)w->n_parts * parts->rows - rows) * (uint64_t)parts->cols;
+    p->matrices = 1;
+    p->rows = (int)rows;
+    p->n_dims = 2;
+    p->dims[0] = rows;
+    p->dims[1] = parts->cols;
+    return 0;
+}
+
+static int add_ngrams(struct export *x, int l)
+{
+    const struct ngram_shape *s = &hparams_layer(&x->m->hp, l)->mixer.ngrams;
+    const struct ngram_weights *w = &x->m->layers[l].ngrams;
+    const struct export_order none = {0};
+    const float *conv = s->size ? taps_of(x, &none, w->conv, s->taps, s->channels) : NULL;
+
+    if (!s->size)
+        return 0;
+    return !conv || add_ngram_table(x, l) ||
+           add_vector(x, TENSOR_NGRAM_KEY_NORM, l, false, w->key_norm, s->channels, 0) ||
+           add_vector(x, TENSOR_NGRAM_QUERY_NORM, l, false, w->query_norm, s->channels, 0) ||
+           add_vector(x, TENSOR_NGRAM_CONV_NORM, l, false, w->conv_norm, s->channels, 0) ||
+           add_vector(x, TENSOR_NGRAM_CONV, l, false, conv, s->channels, s->taps);
+}
+
 /* A layer's tensors besides its matrices. */
 static int add_vectors(struct export *x, int l)
 {
@@ -797,8 +843,8 @@ static int add_vectors(struct export *x, int l)
            add_vector(x, TENSOR_LAYER_SCALE, l, false, w->scale, 1, 0) ||
            add_vector(x, TENSOR_EXPERT_SCALE, l, false, w->expert_scale, experts, 0) ||
            (shape_recurrent(&s->mixer) && add_recurrent(x, l)) ||
-           (s->mixer.kind == MIXER_CONVOLVED && add_convolved(x, l)) || add_router_row(x, l) ||
-           add_residual(x, &w->mixed, TENSOR_MIXED_SCALE, l) ||
+           (s->mixer.kind == MIXER_CONVOLVED && add_convolved(x, l)) || add_ngrams(x, l) ||
+           add_router_row(x, l) || add_residual(x, &w->mixed, TENSOR_MIXED_SCALE, l) ||
            add_residual(x, &w->combined, TENSOR_EXPERTS_SCALE, l) ||
            add_vector(x, latent ? TENSOR_Q_A_NORM : TENSOR_Q_NORM, l, false,
                       unsaid ? NULL : w->q_norm, (int64_t)model_qk_norm_values(m, l, true), 0) ||

@@ -2,6 +2,7 @@
 #include "engine/convert/export_same.h"
 
 #include <math.h>
+#include <string.h>
 
 /* For numbers that were written as sums of others. */
 static bool near(double a, double b)
@@ -24,6 +25,7 @@ static const char *other_mixer(const struct mixer_shape *a, const struct mixer_s
            : a->rope_dims != b->rope_dims || (a->rope == ROPE_NONE) != (b->rope == ROPE_NONE) ||
                    a->second_rope != b->second_rope || (a->kind == MIXER_MLA && a->rope != b->rope)
                ? "rotation"
+           : memcmp(&a->ngrams, &b->ngrams, sizeof a->ngrams) != 0 ? "n-grams"
            : a->value_dim != b->value_dim || a->taps != b->taps || a->groups != b->groups ||
                    a->state != b->state || !near(a->decay_bound, b->decay_bound) ||
                    a->a_rank != b->a_rank || a->z_rank != b->z_rank || a->head_taps != b->head_taps

@@ -130,6 +130,11 @@ struct attention_job {
      * before softmax; the others stay as they are. */
     float *scores;
     int score_stride;
+    /* Only for the CPU, in a layer with n-grams (mixer_shape.ngrams): the rows' tokens, and their
+     * streams as in combine_job, which gain what the n-grams give; what the mixer reads is then
+     * read of those, and not x. NULL: of timing, there are no n-grams. */
+    const int *ids;
+    float *inputs;
 };
 
 /* Experts forced on every row instead of the router's choice, for measuring and for replaying
@@ -206,7 +211,7 @@ struct combine_job {
     /* (rows, hparams_beside): of every layer, and streams besides x, which change with it: x and
      * they become what the next layer is predicted to begin with, or x the end; NULL: there are
      * none. Hyper-connected: x is not added to, they take the sum; x becomes what the next layer's
-     * mixer reads, or the end */
+     * mixer reads, unless that layer has n-grams, or the end */
     float *inputs;
     const float *const *strengths; /* as in attention_job */
 };

@@ -172,7 +172,18 @@
  * rows, then the finished blocks, or those chosen, in order: chunks of NUM_CHUNK of that list,
  * scores by rule 13, sums and sink by rule 7, all values of a row being values. The last rope_dims
  * values of a head's result are rotated with the sines negated. Each group of heads times its part
- * of o_a; the groups' results side by side times o. Any thread; pure. */
+ * of o_a; the groups' results side by side times o.
+ *
+ * 21. N-grams. Of a token t0 and those before it, t1 being the newest, where from the first that is
+ * the end token or before position 0 on all are the end token: for n = 2 .. size m = t0 * c0 ^ ...
+ * ^ t(n-1) * c(n-1) in integers of 64 bits, which wrap; hash h of this n is row m mod size_h (not
+ * negative) + offset_h of the table. E: those rows side by side, lengths and hashes upwards. K =
+ * key(E), v = value(E) by rule 2 or 11; of stream S_i: g = rule 4's sum of (rule 5 of K_i) * (rule
+ * 5 of S_i), product and sum rounded each, / sqrt(hidden), rounded; u = sqrt of the larger of |g|
+ * and 1e-6, with g's sign, 0 of 0; y_i = num_sigmoid(u) * v. x = rule 5 of y_i; a = a + x * w over
+ * the taps, the oldest first, from +0, product and sum rounded each, tap k being that of (taps - 1
+ * - k) * size tokens before, 0 before the first. S_i = S_i + (y_i + num_silu(a)). Any thread; pure.
+ */
 #ifndef ENGINE_DEVICE_NUMERICS_H
 #define ENGINE_DEVICE_NUMERICS_H
 

@@ -60,7 +60,8 @@ struct state_size state_size(const struct mixer_shape *m, enum kv_type k, enum k
     case MIXER_KIMI_DELTA:
     case MIXER_LIGHTNING:
         return (struct state_size){.fixed_bytes = floats(values * (size_t)m->key_dim) +
-                                                  convolution(m, values + 2 * keys)};
+                                                  convolution(m, values + 2 * keys) +
+                                                  floats((size_t)ngram_state(&m->ngrams))};
     case MIXER_MAMBA1:
         return (struct state_size){.fixed_bytes = floats(values * (size_t)m->state) +
                                                   convolution(m, values)};

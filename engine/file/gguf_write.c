@@ -162,7 +162,8 @@ void gguf_put_array(struct gguf_writer *w, const char *key, enum gguf_element ty
     uint32_t t = type;
     uint64_t n = count;
 
-    assert(type == GGUF_I32 || type == GGUF_F32 || type == GGUF_BOOL || type == GGUF_STRING);
+    assert(type == GGUF_I32 || type == GGUF_F32 || type == GGUF_BOOL || type == GGUF_STRING ||
+           type == GGUF_U64);
     put_key(w, key, TYPE_ARRAY);
     put(w, &w->metadata, &t, 4);
     put(w, &w->metadata, &n, 8);
@@ -176,6 +177,11 @@ void gguf_add_i32(struct gguf_writer *w, int32_t v)
 void gguf_add_f32(struct gguf_writer *w, float v)
 {
     put(w, &w->metadata, &v, 4);
+}
+
+void gguf_add_u64(struct gguf_writer *w, uint64_t v)
+{
+    put(w, &w->metadata, &v, 8);
 }
 
 void gguf_add_bool(struct gguf_writer *w, bool v)

@@ -25,10 +25,11 @@ void gguf_put_f32(struct gguf_writer *w, const char *key, float v);
 void gguf_put_bool(struct gguf_writer *w, const char *key, bool v);
 void gguf_put_string(struct gguf_writer *w, const char *key, const char *text, size_t bytes);
 /* An array: its head, then exactly count elements. */
-enum gguf_element { GGUF_I32 = 5, GGUF_F32 = 6, GGUF_BOOL = 7, GGUF_STRING = 8 };
+enum gguf_element { GGUF_I32 = 5, GGUF_F32 = 6, GGUF_BOOL = 7, GGUF_STRING = 8, GGUF_U64 = 10 };
 void gguf_put_array(struct gguf_writer *w, const char *key, enum gguf_element type, size_t count);
 void gguf_add_i32(struct gguf_writer *w, int32_t v);
 void gguf_add_f32(struct gguf_writer *w, float v);
+void gguf_add_u64(struct gguf_writer *w, uint64_t v);
 void gguf_add_bool(struct gguf_writer *w, bool v);
 void gguf_add_string(struct gguf_writer *w, const char *text, size_t bytes);
 /* A complete entry copied from another file of version 2 or 3: key, type and value. */

@@ -1046,7 +1046,7 @@ static int bind_layer(struct binding *b, struct layer_weights *w, int layer, str
         return rc;
     b->counted = &b->total.attention;
     if ((rc = bind_mixer(b, w, layer, e)) || (rc = bind_layer_inputs(b, w, layer, e)) ||
-        (rc = bind_laurel(b, w, layer, e)))
+        (rc = bind_laurel(b, w, layer, e)) || (rc = bind_ngrams(b, w, layer, e)))
         return rc;
     b->counted = &b->total.experts;
     return bind_experts(b, w, layer, e);
@@ -1065,6 +1065,24 @@ static bool table_unpacked(const struct packed *p)
            p->kind == PACKING_NVFP4 || p->kind == PACKING_NVFP4_BLOCKS;
 }
 
+int bind_rows(struct binding *b, const struct tensor_view *t, enum tensor_role role, int cols,
+              int rows, struct error *e)
+{
+    bool hashed = role == TENSOR_NGRAM_TABLE;
+
+    if (!row_readable(t->type) ||
+        (t->packed && (!table_unpacked(t->packed) || role == TENSOR_POSITIONS)))
+        return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s%s, which is not supported",
+                         weight_file_path(b->model->file), t->name, dtype_info(t->type)->word,
+                         t->packed ? ", packed" : "");
+    b->total.embeddings += t->bytes;
+    b->total.mapped += t->bytes;
+    *(hashed ? &b->total.ngrams : &b->total.tables) += t->bytes;
+    *(hashed ? &b->total.ngram_rows : &b->total.table_row) +=
+        (uint64_t)rows * pages_of_row(dtype_row_bytes(t->type, cols));
+    return 0;
+}
+
 /* A table whose rows are read in the mapped file: `rows` of them, or any number. */
 static int bind_table(struct binding *b, struct tensor_view *table, enum tensor_role role,
                       int64_t rows, int cols, struct error *e)
@@ -1074,18 +1092,10 @@ static int bind_table(struct binding *b, struct tensor_view *table, enum tensor_
 
     if (!t)
         return ERR_MODEL;
-    if ((rc = check_shape(b, t, rows ? rows : t->dims[0], cols, 0, e)))
+    if ((rc = check_shape(b, t, rows ? rows : t->dims[0], cols, 0, e)) ||
+        (rc = bind_rows(b, t, role, cols, 1, e)))
         return rc;
-    if (!row_readable(t->type) ||
-        (t->packed && (!table_unpacked(t->packed) || role == TENSOR_POSITIONS)))
-        return error_set(e, ERR_MODEL, "%s: tensor %s has the type %s%s, which is not supported",
-                         weight_file_path(b->model->file), t->name, dtype_info(t->type)->word,
-                         t->packed ? ", packed" : "");
     *table = *t;
-    b->total.embeddings += t->bytes;
-    b->total.mapped += t->bytes;
-    b->total.tables += t->bytes;
-    b->total.table_row += pages_of_row(dtype_row_bytes(t->type, cols));
     return 0;
 }
 
@@ -1350,7 +1360,10 @@ int bind_model(struct binding *b, struct error *e)
         (m->input_table.data ? m->input_table.dims[0] * m->input_table.dims[1] : 0);
     for (int l = 0; l < m->hp.n_layers; l++) {
         const struct ffn_shape *s = &hparams_layer(&m->hp, l)->ffn;
+        const struct ngram_weights *g = &m->layers[l].ngrams;
 
+        for (int i = 0; i < g->n_parts; i++)
+            m->n_params_active -= g->parts[i]->dims[0] * g->parts[i]->dims[1];
         m->n_params_active -= (int64_t)(activation_gated(s->activation) ? 3 : 2) * m->hp.hidden *
                               s->width * (s->experts - s->used);
         if (s->grouped)

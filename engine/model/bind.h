@@ -100,6 +100,12 @@ void bind_one_more(struct binding *b);
 /* bind_hyper.c: a layer's hyper-connections; the model's end of them. */
 int bind_hyper(struct binding *b, struct layer_weights *w, int layer, struct error *e);
 int bind_hyper_end(struct binding *b, struct error *e);
+/* bind_ngrams.c: what a layer's n-grams have, if it has any. */
+int bind_ngrams(struct binding *b, struct layer_weights *w, int layer, struct error *e);
+/* Counts a tensor of a table, of which a token reads `rows` rows in the mapped file; ERR_MODEL: of
+ * a type that cannot be read so. */
+int bind_rows(struct binding *b, const struct tensor_view *t, enum tensor_role role, int cols,
+              int rows, struct error *e);
 /* bind_recurrent.c */
 int bind_recurrent(struct binding *b, struct layer_weights *w, int layer, struct error *e);
 /* MIXER_CONVOLVED. */

@@ -59,7 +59,9 @@ int model_block_matrices(const struct model *m, struct block_id id,
         all[23] = (struct block_matrix){&l->laurel_in, MATRIX_LAUREL_IN};
         all[24] = (struct block_matrix){&l->laurel_out, MATRIX_LAUREL_OUT};
         all[25] = (struct block_matrix){&l->v_before, MATRIX_V_BEFORE};
-        n = 26;
+        all[26] = (struct block_matrix){&l->ngrams.key, MATRIX_NGRAM_KEY};
+        all[27] = (struct block_matrix){&l->ngrams.value, MATRIX_NGRAM_VALUE};
+        n = 28;
         if (id.layer == 0)
             all[n++] = (struct block_matrix){&m->input_project, MATRIX_INPUT_PROJECT};
         for (int i = 0; id.layer == 0 && i + 1 < m->hp.streams; i++)
@@ -107,6 +109,8 @@ const char *matrix_part_name(enum matrix_part part)
                                                     "laurel_in",
                                                     "laurel_out",
                                                     "v_before",
+                                                    "ngram_key",
+                                                    "ngram_value",
                                                     "input_project",
                                                     "stream_in",
                                                     "stream_out",
@@ -211,6 +215,12 @@ static uint64_t router_row_values(const struct model *m, int layer)
     return n * ((uint64_t)m->hp.hidden + 2 * n + 4 + (m->layers[layer].router_row.carry != NULL));
 }
 
+/* Of n-grams besides their matrices and table. */
+static uint64_t ngram_values(const struct ngram_shape *s)
+{
+    return s->size ? (uint64_t)s->channels * (uint64_t)(3 + s->taps) : 0;
+}
+
 /* Convolutions and factors of convolved attention. */
 static uint64_t convolved_values(const struct model *m, int layer)
 {
@@ -255,7 +265,9 @@ struct block_bytes model_block_parts(const struct model *m, struct block_id id)
         if (l->head_router)
             b.router += (uint64_t)hparams_layer(&m->hp, id.layer)->mixer.experts *
                         (uint64_t)m->hp.hidden * sizeof(float);
-        b.norms += convolved_values(m, id.layer) * sizeof(float);
+        b.norms += (convolved_values(m, id.layer) +
+                    ngram_values(&hparams_layer(&m->hp, id.layer)->mixer.ngrams)) *
+                   sizeof(float);
         if (hparams_layer(&m->hp, id.layer)->weighted)
             b.norms += 8 * (uint64_t)m->hp.hidden * sizeof(float);
         if (l->index_norm)

@@ -49,6 +49,8 @@ enum matrix_part {
     MATRIX_LAUREL_IN,
     MATRIX_LAUREL_OUT,
     MATRIX_V_BEFORE,
+    MATRIX_NGRAM_KEY,
+    MATRIX_NGRAM_VALUE,
     MATRIX_INPUT_PROJECT, /* of all layers, in the first one's block */
     MATRIX_STREAM_IN,     /* several, likewise */
     MATRIX_STREAM_OUT,
@@ -69,7 +71,7 @@ enum matrix_part {
     MATRIX_PARTS
 };
 
-#define BLOCK_MATRICES (37 + 2 * (HPARAMS_STREAMS_MOST - 1)) /* most matrices of a block */
+#define BLOCK_MATRICES (39 + 2 * (HPARAMS_STREAMS_MOST - 1)) /* most matrices of a block */
 
 /* One matrix of a block. Adapters (LoRA) are attached to it by (block, part): matrix.lora. */
 struct block_matrix {

@@ -6,7 +6,7 @@
 
 #define FIELD(f) digest_add(d, &(f), sizeof(f))
 
-static_assert(sizeof(struct mixer_shape) == 188, "a field of mixer_shape is not hashed");
+static_assert(sizeof(struct mixer_shape) == 212, "a field of mixer_shape is not hashed");
 static_assert(sizeof(struct router_shape) == 48, "a field of router_shape is not hashed");
 static_assert(sizeof(struct ffn_shape) == 100, "a field of ffn_shape is not hashed");
 static_assert(sizeof(struct norms_shape) == 16, "a field of norms_shape is not hashed");
@@ -93,6 +93,13 @@ static void add_mixer(struct digest *d, const struct mixer_shape *s)
     }
     if (s->head_taps)
         FIELD(s->head_taps);
+    if (s->ngrams.size) { /* so that other models keep their numbers */
+        FIELD(s->ngrams.size);
+        FIELD(s->ngrams.each);
+        FIELD(s->ngrams.width);
+        FIELD(s->ngrams.taps);
+        FIELD(s->ngrams.end);
+    }
 }
 
 static void add_router(struct digest *d, const struct router_shape *s)

@@ -99,6 +99,7 @@ static enum tensor_role role_of_rules(enum tensor_role role)
     case TENSOR_DOWNS:
     case TENSOR_SHARED_DOWN:
     case TENSOR_DENSE_DOWN: return TENSOR_DOWN;
+    case TENSOR_NGRAM_TABLE:
     case TENSOR_INPUT_TABLE: return TENSOR_EMBEDDINGS;
     case TENSOR_QKV:
     case TENSOR_V_BEFORE:

@@ -62,6 +62,19 @@ struct hyper_weights {
     struct matrix down, up, mix;
 };
 
+/* Of mixer_shape.ngrams, S and n as above. The table's rows, in tensors one behind the other, all
+ * but the last of part_rows rows; hash h of a token is a row from offsets[h] on, of sizes[h]. key
+ * (S, width), value (hidden, width); weights of norms of each stream (S), of keys, of the streams
+ * as queries, and of the convolution's inputs; the convolution (taps, S). */
+struct ngram_weights {
+    const struct tensor_view **parts; /* n_parts, owned by the model */
+    int n_parts;
+    int64_t part_rows;
+    int64_t multipliers[NGRAM_SIZE_MOST], sizes[NGRAM_HASHES_MOST], offsets[NGRAM_HASHES_MOST];
+    struct matrix key, value;
+    const float *key_norm, *query_norm, *conv_norm, *conv;
+};
+
 struct layer_weights {
     /* expert_norm: of the shared expert only if routed ones have another (shape_normed_rows);
      * absent for a norm without weight */
@@ -125,6 +138,7 @@ struct layer_weights {
     struct norm_weights stream_norm;
     const float *stream_router, *stream_predict, *stream_correct, *stream_scale;
     struct hyper_weights hyper[2]; /* of hparams_hyper: before the mixer, before the feed-forward */
+    struct ngram_weights ngrams;
     /* of hparams.laurel: (laurel, hidden), (hidden, laurel), and the norm after both */
     struct matrix laurel_in, laurel_out;
     struct norm_weights laurel_after;
@@ -239,6 +253,7 @@ struct model_footprint {
     /* part of mapped: the tables of which a token reads a row (embeddings, positions), and the
      * bytes of whole pages it touches at most */
     uint64_t tables, table_row;
+    uint64_t ngrams, ngram_rows; /* likewise: the tables of n-grams, of which it reads several */
     /* routed experts that stay on disk, in none of these; and their cache */
     uint64_t on_disk, cache;
     uint64_t cache_least; /* minimum for a pass of one token to hold all its experts */
@@ -278,6 +293,17 @@ int model_embed(const struct model *m, int id, int pos, float *out, struct error
 /* A token's row of input_table as F32, scaled (hparams_inputs values); a token beyond the
  * table's last row has the first one. ERR_VALUE as above. */
 int model_inputs(const struct model *m, int id, float *out, struct error *e);
+/* ngrams.c. The rows of a token's n-grams (ngram_hashes) in the table; ids: the token's and those
+ * of the ones before it, s->size in all, the newest first, -1: there is none. The tensor with a
+ * row, and its place there. */
+void model_ngram_rows(const struct ngram_weights *w, const struct ngram_shape *s, const int *ids,
+                      int64_t *rows);
+const struct tensor_view *model_ngram_at(const struct ngram_weights *w, int64_t row,
+                                         int64_t *within);
+/* Those rows of a layer as F32, s->width values. false: one has NaN or infinity, *tensor is where.
+ */
+bool model_ngrams(const struct model *m, int layer, const int *ids, float *out,
+                  const char **tensor);
 /* w (rows, cols) times x, rule 9 of numerics.h: between embeddings or head and the stream. */
 void model_project(const float *w, int rows, int cols, const float *x, float *y);
 /* A hidden state after a norm of the model's kind (without weight: none), (hidden) values, for

@@ -41,6 +41,47 @@ enum rope_pairing { ROPE_HALVES, ROPE_PAIRS, ROPE_NONE, ROPE_PROPORTIONAL, ROPE_
  * other heads give 0 (mixture of attention heads, arXiv:2210.05144; JetMoE, arXiv:2404.07413). */
 enum gate_form { GATE_WITHIN, GATE_APART, GATE_HEADS, GATE_ROUTED };
 
+/* Embeddings of n-grams (Qwen4; as in Engram, arXiv:2601.07372): before its mixer a
+ * layer's streams gain what a table has for the last tokens, by hashes of 2 to `size` of them (rule
+ * 21 of numerics.h). Their part of the layer's state: the newest tokens and the inputs of a
+ * convolution over `taps` rows, each `size` tokens apart. */
+#define NGRAM_SIZE_MOST 8
+#define NGRAM_HASHES_MOST 64
+#define NGRAM_TAPS_MOST 16
+
+struct ngram_shape {
+    int size;     /* the longest; 0: there are none */
+    int each;     /* hashes, and so rows of the table, of each length */
+    int width;    /* values of all a token's rows together */
+    int taps;     /* of the convolution */
+    int channels; /* of it: the values of all streams */
+    int end;      /* the token that no n-gram reaches across */
+};
+
+/* Rows of the table that a token has. */
+static inline int ngram_hashes(const struct ngram_shape *s)
+{
+    return s->size ? (s->size - 1) * s->each : 0;
+}
+
+/* Rows before a token's own that its convolution sees. */
+static inline int ngram_before(const struct ngram_shape *s)
+{
+    return s->size ? (s->taps - 1) * s->size : 0;
+}
+
+/* Values of a row that its state takes: the convolution's inputs and the token. */
+static inline int ngram_columns(const struct ngram_shape *s)
+{
+    return s->size ? s->channels + 1 : 0;
+}
+
+/* Values of the state: rows of inputs, then tokens, the oldest first. */
+static inline int ngram_state(const struct ngram_shape *s)
+{
+    return s->size ? ngram_before(s) * s->channels + s->size - 1 : 0;
+}
+
 struct mixer_shape {
     enum mixer_kind kind;
     /* Recurrent kinds: heads are those of the values, kv_heads those of the keys. A short
@@ -108,6 +149,7 @@ struct mixer_shape {
     float decay_bound; /* Kimi: of the decay's logarithm; 0: none, softplus as a delta net */
     /* Kimi: decays and gates through a row of so many values; 0: directly. Mamba 1: time steps */
     int a_rank, z_rank;
+    struct ngram_shape ngrams; /* of the layer, in this mixer's state: recurrent kinds */
 };
 
 enum ffn_kind {

@@ -242,6 +242,12 @@ struct cpu_device {
     float *projected, *input_gates;
     /* of hyper-connections, max_rows of each: x rank, x streams * hidden, x rows of a mix */
     float *hyper_low, *hyper_gates, *hyper_mix;
+    /* of n-grams, max_rows of each: x width, x streams * hidden (gates' keys, then what is added),
+     * x hidden, x streams * hidden, x hidden (what the mixer reads) */
+    struct {
+        float *embedded, *keys, *values, *convolved, *x;
+        _Atomic(const char *) broken; /* a tensor with NaN or infinity; NULL: none was met */
+    } ngrams;
     float *laurel_in, *laurel_out; /* max_rows x laurel, x hidden */
     float *sparse;   /* gates, then ups, max_rows x widest_ffn each, of layers that are sparse */
     float *ones;     /* weights of a norm without any: of a head's values */
@@ -721,6 +727,13 @@ void hyper_begin(struct cpu_device *d, int tid, int rows, float *beside, float *
 void hyper_mixed(struct cpu_device *d, int tid, int layer, int rows, float *beside, const float *y,
                  float *x);
 void hyper_next(struct cpu_device *d, int tid, int layer, int rows, float *beside, float *x);
+/* What a layer's mixer reads, and a row's streams. */
+void hyper_read(struct cpu_device *d, int tid, int layer, int rows, float *beside, float *x);
+float *hyper_streams(const struct cpu_device *d, float *beside, int row);
+/* ffn/ngrams.c. The streams of a layer with n-grams gain theirs; returns what its mixer reads. */
+const float *ngram_phases(struct cpu_device *d, int tid, const struct attention_job *j);
+/* Starts reading the rows of its table from disk. */
+void ngram_ahead(struct cpu_device *d, const struct attention_job *j);
 /* The learned residual of a layer whose mixer begins with x; then with row t of its output, y,
  * normed, which becomes the stream. */
 void laurel_phases(struct cpu_device *d, int tid, int layer, int rows, const float *x);

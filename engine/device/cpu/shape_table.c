@@ -156,6 +156,8 @@ void tune_shapes(const struct model *m, struct tune *out)
                                         [MATRIX_V] = values,
                                         [MATRIX_O] = CPU_WIDE,
                                         [MATRIX_V_BEFORE] = CPU_WIDE,
+                                        [MATRIX_NGRAM_KEY] = 2 * CPU_UNIT,
+                                        [MATRIX_NGRAM_VALUE] = 2 * CPU_UNIT,
                                         [MATRIX_IN] = CPU_WIDE,
                                         [MATRIX_Z] = s->kind == MIXER_ATTENTION ? values : CPU_WIDE,
                                         [MATRIX_B] = CPU_WIDE,

@@ -380,6 +380,8 @@ void model_free(struct model *m)
         return;
     load_stop(m->packing);
     expert_cache_free(m->cache);
+    for (int l = 0; m->layers && l < m->hp.n_layers; l++)
+        mem_free(m->layers[l].ngrams.parts);
     if (m->layers)
         mem_free(m->layers[0].experts);
     mem_free(m->layers);

@@ -45,6 +45,8 @@ struct attention_job blocks_attention_job(struct forward *f, int layer)
                                   .spans = f->spans,
                                   .n_spans = f->n_spans,
                                   .strengths = blocks_strengths(f),
+                                  .ids = f->ids,
+                                  .inputs = f->inputs,
                                   .scores = f->tap ? f->tap->scores : NULL,
                                   .score_stride = f->tap ? f->tap->score_stride : 0};
 }

@@ -9,6 +9,7 @@
 #include "engine/device/cpu/pieces.h"
 #include "engine/layout/lora.h"
 #include "engine/layout/pack.h"
+#include "engine/model/finite.h"
 
 #include <assert.h>
 #include <math.h>
@@ -397,7 +398,19 @@ static void attention_region(void *ctx, int tid, int n)
     struct cpu_device *d = ctx;
     const struct attention_job *j = d->attention_job;
 
-    mixer_phases(d, tid, j->layer, j->rows, j->x, j->y, NULL);
+    const float *x = j->x;
+
+    if (shape_of(d, j->layer)->mixer.ngrams.size && j->inputs)
+        x = ngram_phases(d, tid, j);
+    mixer_phases(d, tid, j->layer, j->rows, x, j->y, NULL);
+}
+
+/* Whether the job met a broken row of a table of n-grams. */
+static int check_ngrams(struct cpu_device *d, struct error *e)
+{
+    const char *broken = atomic_exchange(&d->ngrams.broken, NULL);
+
+    return broken ? tensor_broken(d->model->file, broken, e) : 0;
 }
 
 static int cpu_attention(struct device *device, const struct attention_job *j, struct error *e)
@@ -415,9 +428,12 @@ static int cpu_attention(struct device *device, const struct attention_job *j, s
         d->kept_scores = j->scores;
         d->kept_stride = j->score_stride;
         d->kept_pos = row_position(d, j->rows - 1);
+        if (shape_of(d, j->layer)->mixer.ngrams.size && j->inputs)
+            ngram_ahead(d, j);
         run(d, j->rows, mixer_of(d, j->layer)->work(d, j->layer, j->rows), attention_region);
         d->kept_scores = NULL;
         fixed_end(d, j->layer, j->layer + 1);
+        code = check_ngrams(d, e);
     }
     d->trial = false;
     return code;

@@ -227,10 +227,11 @@ static struct sizes sizes_of(const struct cpu_device *d)
         z.normed = scratch_most(z.normed, (size_t)shape_normed_rows(s));
         z.after |= s->norms.after || s->weighted || shape_keeps_stream(s);
         z.sparse |= shape_sparse(&s->ffn);
+        z.head = scratch_most(z.head, (size_t)s->mixer.ngrams.width);
     }
-    z.head = scratch_most(scratch_most(z.hidden, (size_t)shape_of(d, 0)->inputs),
-                          scratch_most((size_t)d->model->head.cols,
-                                       (size_t)d->model->mtp.join.cols));
+    z.head = scratch_most(z.head, scratch_most(z.hidden, (size_t)shape_of(d, 0)->inputs));
+    z.head = scratch_most(z.head, scratch_most((size_t)d->model->head.cols,
+                                               (size_t)d->model->mtp.join.cols));
     if (z.sparse)
         z.head = scratch_most(z.head, z.ffn);
     if (hparams_hyper(hp))
@@ -262,6 +263,26 @@ static void lay_streams(struct cpu_device *d, struct arena *c, const struct size
                                     sizeof(float));
         d->hyper_mix = arena_take(c, z->rows * n * (n + 2), sizeof(float));
     }
+}
+
+/* Of n-grams: of the widest layer that has some. */
+static void lay_ngrams(struct cpu_device *d, struct arena *c, const struct sizes *z)
+{
+    size_t width = 0, channels = 0;
+
+    for (int l = 0; l < d->model->hp.n_layers; l++) {
+        const struct ngram_shape *s = &shape_of(d, l)->mixer.ngrams;
+
+        width = scratch_most(width, (size_t)s->width);
+        channels = scratch_most(channels, (size_t)s->channels);
+    }
+    if (!channels)
+        return;
+    d->ngrams.embedded = arena_take(c, z->rows * width, sizeof(float));
+    d->ngrams.keys = arena_take(c, z->rows * channels, sizeof(float));
+    d->ngrams.values = arena_take(c, z->rows * z->hidden, sizeof(float));
+    d->ngrams.convolved = arena_take(c, z->rows * channels, sizeof(float));
+    d->ngrams.x = arena_take(c, z->rows * z->hidden, sizeof(float));
 }
 
 /* Of mixers that choose or compress keys. */
@@ -431,6 +452,7 @@ size_t scratch_lay(struct cpu_device *d, uint8_t *base)
     d->spans = arena_take(c, z.rows, sizeof *d->spans);
     d->span_of = arena_take(c, z.rows, sizeof *d->span_of);
     lay_streams(d, c, &z);
+    lay_ngrams(d, c, &z);
     lay_experts(d, c, &z);
     lay_mixers(d, c, &z);
     lay_routers(d, c, &z);

@@ -16,7 +16,7 @@ static float *output_of(const struct cpu_device *d, float *beside, int row)
     return beside + (size_t)row * (size_t)hparams_beside(hp) + hparams_inputs(hp);
 }
 
-static float *streams_of(const struct cpu_device *d, float *beside, int row)
+float *hyper_streams(const struct cpu_device *d, float *beside, int row)
 {
     return output_of(d, beside, row) + d->model->hp.hidden;
 }
@@ -25,7 +25,7 @@ static float *weights_of(const struct cpu_device *d, float *beside, int row)
 {
     const struct hparams *hp = &d->model->hp;
 
-    return streams_of(d, beside, row) + (size_t)hp->streams * (size_t)hp->hidden;
+    return hyper_streams(d, beside, row) + (size_t)hp->streams * (size_t)hp->hidden;
 }
 
 /* All streams of a row, normed: gated each by itself, mixed together and without weights. */
@@ -74,7 +74,7 @@ static void gated_row(struct cpu_device *d, int tid, const struct hyper_weights 
     float *row = d->threads[tid].row, *gain = weights_of(d, beside, t), by = 1.0f / (float)n,
           mean[HPARAMS_STREAMS_MOST];
 
-    normed(d, w, streams_of(d, beside, t), row);
+    normed(d, w, hyper_streams(d, beside, t), row);
     d->k->gate(row, d->hyper_gates + (size_t)t * (size_t)all, all);
     for (int i = 0; i < n; i++) {
         mean[i] = by;
@@ -125,7 +125,7 @@ static void mixed_row(struct cpu_device *d, int tid, const struct hyper_weights 
 
     for (int i = 0; i < n; i++)
         read[i] = num_sigmoid(has[i] * w->scale[0] + w->base[i]) + hp->stream_eps;
-    weighted(d, streams_of(d, beside, t), read, n, x);
+    weighted(d, hyper_streams(d, beside, t), read, n, x);
     if (rows == n)
         return;
     for (int i = 0; i < n * n; i++)
@@ -146,10 +146,10 @@ static void read_phases(struct cpu_device *d, int tid, const struct hyper_weight
 {
     bool gated = d->model->hp.stream_kind == STREAMS_GATED;
     struct product
-        down = {&w->down,  normed_input, rows, d->hyper_low, .inputs = streams_of(d, beside, 0),
+        down = {&w->down,  normed_input, rows, d->hyper_low, .inputs = hyper_streams(d, beside, 0),
                 .hyper = w},
         up = {&w->up, low_input, rows, d->hyper_gates, .x = d->hyper_low},
-        mix = {&w->mix,   normed_input, rows, d->hyper_mix, .inputs = streams_of(d, beside, 0),
+        mix = {&w->mix,   normed_input, rows, d->hyper_mix, .inputs = hyper_streams(d, beside, 0),
                .hyper = w};
 
     if (gated) {
@@ -197,6 +197,18 @@ static void write_phase(struct cpu_device *d, int tid, int rows, float *beside, 
     phase_end(d, tid);
 }
 
+void hyper_read(struct cpu_device *d, int tid, int layer, int rows, float *beside, float *x)
+{
+    read_phases(d, tid, &d->model->layers[layer].hyper[0], rows, beside, x);
+}
+
+/* What the mixer of a layer reads; one with n-grams reads by itself, behind those. */
+static void begin_layer(struct cpu_device *d, int tid, int layer, int rows, float *beside, float *x)
+{
+    if (!shape_of(d, layer)->mixer.ngrams.size)
+        hyper_read(d, tid, layer, rows, beside, x);
+}
+
 void hyper_begin(struct cpu_device *d, int tid, int rows, float *beside, float *x)
 {
     size_t hidden = (size_t)d->model->hp.hidden;
@@ -204,10 +216,10 @@ void hyper_begin(struct cpu_device *d, int tid, int rows, float *beside, float *
     phase_open(d, tid, rows);
     for (int t; (t = phase_take(d, tid, 1)) < rows;)
         for (int i = 0; i < d->model->hp.streams; i++)
-            memcpy(streams_of(d, beside, t) + (size_t)i * hidden, x + (size_t)t * hidden,
+            memcpy(hyper_streams(d, beside, t) + (size_t)i * hidden, x + (size_t)t * hidden,
                    hidden * sizeof *x);
     phase_end(d, tid);
-    read_phases(d, tid, &d->model->layers[0].hyper[0], rows, beside, x);
+    begin_layer(d, tid, 0, rows, beside, x);
 }
 
 void hyper_mixed(struct cpu_device *d, int tid, int layer, int rows, float *beside, const float *y,
@@ -220,9 +232,9 @@ void hyper_mixed(struct cpu_device *d, int tid, int layer, int rows, float *besi
 
 void hyper_next(struct cpu_device *d, int tid, int layer, int rows, float *beside, float *x)
 {
-    bool last = layer + 1 == d->model->hp.n_layers;
-
     write_phase(d, tid, rows, beside, x);
-    read_phases(d, tid, last ? &d->model->hyper_end : &d->model->layers[layer + 1].hyper[0], rows,
-                beside, x);
+    if (layer + 1 == d->model->hp.n_layers)
+        read_phases(d, tid, &d->model->hyper_end, rows, beside, x);
+    else
+        begin_layer(d, tid, layer + 1, rows, beside, x);
 }

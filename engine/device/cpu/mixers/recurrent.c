@@ -140,6 +140,7 @@ static struct recurrent recurrent_of(const struct cpu_device *d, int layer)
         break;
     default: /* B, C, x */ r.conv = r.v = 2 * r.values;
     }
+    r.width += ngram_columns(&s->ngrams); /* the last ones: ffn/ngrams.c */
     return r;
 }
 

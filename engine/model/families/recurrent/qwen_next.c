@@ -84,6 +84,19 @@ static const struct family_tensor tensors_4[] = {
     TENSORS_GATED_STREAMS(TENSOR_HYPER_END, "output_hc_", "model.hyper_connection_mixer."),
     TENSORS_OPERATORS(NET "in_proj_qkv.weight", NET "in_proj_z.weight", "blk.%l.ssm_beta.weight",
                       "blk.%l.ssm_ba.weight", NET "in_proj_b.weight", NET "in_proj_a.weight"),
+    {TENSOR_NGRAM_TABLE, false, {"per_layer_token_embd.weight"},
+     {HF "ple.ple_embedding.ngram_embedding.weight",
+      HF "ple.ple_embedding.ngram_embedding.shard_%e.weight"}},
+    {TENSOR_NGRAM_KEY, false, {"blk.%l.ple_key.weight"}, {HF "ple.key_proj.weight"}},
+    {TENSOR_NGRAM_VALUE, false, {"blk.%l.ple_value.weight"}, {HF "ple.value_proj.weight"}},
+    {TENSOR_NGRAM_KEY_NORM, false, {"blk.%l.ple_norm_key.weight"}, {HF "ple.norm_key.weight"}},
+    {TENSOR_NGRAM_QUERY_NORM, false, {"blk.%l.ple_norm_query.weight"},
+     {HF "ple.norm_query.weight"}},
+    {TENSOR_NGRAM_CONV_NORM, false, {"blk.%l.ple_norm_conv.weight"}, {HF "ple.norm_conv.weight"}},
+    {TENSOR_NGRAM_CONV, false, {"blk.%l.ple_conv1d.weight"}, {HF "ple.conv1d.weight"}},
+    {TENSOR_NGRAM_MULTIPLIERS, false, {NULL}, {HF "ple.ple_embedding.layer_multipliers"}},
+    {TENSOR_NGRAM_SIZES, false, {NULL}, {HF "ple.ple_embedding.ngram_heads_vocab_sizes"}},
+    {TENSOR_NGRAM_OFFSETS, false, {NULL}, {HF "ple.ple_embedding.ngram_heads_offsets"}},
     {TENSOR_INDEX_QK, false, {NULL}, {HF "self_attn.indexer.index_qk_proj.weight"}},
     {TENSOR_INDEX_Q, false, {"blk.%l.indexer.q_proj.weight"}, {NULL}},
     {TENSOR_INDEX_K, false, {"blk.%l.indexer.k_proj.weight"}, {NULL}},
@@ -102,16 +115,28 @@ static const struct family_tensor tensors[] =
             "blk.%l.ssm_ba.weight", NET "in_proj_b.weight", NET "in_proj_a.weight");
 /* clang-format on */
 
-static const struct family_rename renamed[] = {
-    {"linear_num_value_heads", "ssm.time_step_rank"},
-    {"linear_num_key_heads", "ssm.group_count"},
-    {"linear_key_head_dim", "ssm.state_size"},
-    {"linear_conv_kernel_dim", "ssm.conv_kernel"},
-    {"inner_size", "ssm.inner_size"},
-    {"full_attention_interval", "full_attention_interval"},
-    {"recurrent_layers", "attention.recurrent_layers"},
-    {"indexer_compress_ratio", "attention.compress_ratios"},
-    {NULL, NULL}};
+/* clang-format off */
+#define RENAMED_NETS \
+    {"linear_num_value_heads", "ssm.time_step_rank"}, \
+    {"linear_num_key_heads", "ssm.group_count"}, \
+    {"linear_key_head_dim", "ssm.state_size"}, \
+    {"linear_conv_kernel_dim", "ssm.conv_kernel"}, \
+    {"inner_size", "ssm.inner_size"}, \
+    {"full_attention_interval", "full_attention_interval"}, \
+    {"recurrent_layers", "attention.recurrent_layers"}
+/* clang-format on */
+
+static const struct family_rename renamed[] = {RENAMED_NETS, {NULL, NULL}};
+static const struct family_rename renamed_4[] = {RENAMED_NETS,
+                                                 {"indexer_compress_ratio",
+                                                  "attention.compress_ratios"},
+                                                 {"ple_layer_ids", "ple.layers"},
+                                                 {"ngram_size", "ple.ngram_size"},
+                                                 {"heads_per_ngram", "ple.heads_per_ngram"},
+                                                 {"ple_conv_kernel_size", "ple.conv_kernel"},
+                                                 {"ple_row", "embedding_length_per_layer_input"},
+                                                 {"eos_token_id", "ple.eos_token_id"},
+                                                 {NULL, NULL}};
 
 static const char *const ignored[] = {"mtp.*", "model.visual.*", NULL};
 static const char *const stops[] = {"<|im_end|>", "<|endoftext|>", NULL};
@@ -142,17 +167,44 @@ static void layers(struct hparams *hp, struct describer *d)
  * text's position are the same. */
 static const int sections[4] = {11, 11, 10, 0};
 
-/* What of its architecture is not computed. */
-static void check_4(const struct hparams *hp, struct describer *d)
+/* The n-grams of layers that have some; the end of a text is the first of its list. */
+static struct ngram_shape ngrams(const struct hparams *hp, struct describer *d)
 {
-    struct meta_value ple = describe_is_gguf(d) ? weight_file_meta(d->f, "qwen4exp.ple.layers")
-                                                : family_config(d->f, "ple_layer_ids");
+    struct ngram_shape s = {.size = describe_int(d, "ngram_size", 3, 2, NGRAM_SIZE_MOST),
+                            .each = describe_int(d, "heads_per_ngram", 8, 1, NGRAM_HASHES_MOST),
+                            .taps = describe_int(d, "ple_conv_kernel_size", 4, 1, NGRAM_TAPS_MOST),
+                            .channels = hp->streams * hp->hidden,
+                            .end = describe_int_at(d, "eos_token_id", 0, -1)};
+    int n = ngram_hashes(&s);
 
-    if (ple.type == META_ARRAY && ple.len)
-        describe_refuse(d, "its embeddings of n-grams (ple_layer_ids) are not computed");
-    if (hp->stream_rank % 16)
-        describe_refuse(d, "hc_lowrank of %d is not computed: multiples of 16 are",
-                        hp->stream_rank);
+    s.width = describe_is_gguf(d) ? n * describe_int(d, "ple_row", 0, 1, 1 << 16)
+                                  : describe_int(d, "ple_embed_dim", hp->hidden, 1, 1 << 20);
+    if (n > NGRAM_HASHES_MOST || s.width < n || s.width % n || s.width % 16)
+        describe_refuse(d,
+                        "%d hashes of its n-grams that give %d values (ple_embed_dim) are not "
+                        "computed: up to %d are, of a multiple of their number and of 16",
+                        n, s.width, NGRAM_HASHES_MOST);
+    if (s.end < 0 || s.end >= hp->n_vocab)
+        describe_refuse(d, "its n-grams need an end of text (eos_token_id) in its vocabulary");
+    return s;
+}
+
+/* Counted from 1 in folders. */
+static void set_ngrams(struct hparams *hp, struct describer *d)
+{
+    int from = describe_is_gguf(d) ? 0 : 1, layer, n = 0;
+
+    while ((layer = describe_int_at(d, "ple_layer_ids", n, -1)) >= 0) {
+        layer -= from;
+        if (layer < 0 || layer >= hp->n_layers || !shape_recurrent(&hp->layers[layer].mixer)) {
+            describe_refuse(d, "layer %d has n-grams (ple_layer_ids) and no delta net", layer);
+            return;
+        }
+        hp->layers[layer].mixer.ngrams = ngrams(hp, d);
+        n++;
+    }
+    if (n > 1 && describe_is_gguf(d))
+        describe_refuse(d, "its file has one table for n-grams of %d layers (ple.layers)", n);
 }
 
 /* Of attention over chosen blocks of keys. */
@@ -179,13 +231,16 @@ static void layers_4(struct hparams *hp, struct describer *d)
 
     layers(hp, d);
     describe_only(d, "output_gate_type", gates);
-    check_4(hp, d);
+    if (hp->stream_rank % 16)
+        describe_refuse(d, "hc_lowrank of %d is not computed: multiples of 16 are",
+                        hp->stream_rank);
     for (int l = 0; l < hp->n_layers; l++)
         if (shape_recurrent(&hp->layers[l].mixer))
             hp->layers[l].mixer.gate_sigmoid = sigmoid;
         else
             set_blocks(&hp->layers[l].mixer, l, d);
     hp->stream_kind = STREAMS_GATED;
+    set_ngrams(hp, d);
 }
 
 #define OF_ALL(normed)                                                         \
@@ -193,11 +248,11 @@ static void layers_4(struct hparams *hp, struct describer *d)
               .ffn = {.shared_gate = SHARED_SIGMOID,                           \
                       .router = {.kind = ROUTER_SOFTMAX, .normalised = true}}, \
               .norms = {.kind = NORM_RMS_ONE, .before = normed}},              \
-    .renamed = renamed, .part_unsaid = 0.25f, ROPE_NAMES, .ignored = ignored, .stops = stops
+    .part_unsaid = 0.25f, ROPE_NAMES, .ignored = ignored, .stops = stops
 
 #define OF_NORMED                                                                         \
     OF_ALL(true), .exported = true, .keys = keys, .layers = layers, .extra_layers = true, \
-                  .mtp = "mtp.layers.%l.", .mtp_normed = true
+                  .renamed = renamed, .mtp = "mtp.layers.%l.", .mtp_normed = true
 
 #define OF_TILED .gguf_tiled = true, .gguf_sections = sections, .nested = "model.language_model."
 
@@ -236,6 +291,8 @@ const struct family family_qwen4_exp = {
     OF_TILED,
     .keys = keys_4,
     .tensors = tensors_4,
+    .exported = true,
+    .renamed = renamed_4,
     .layers = layers_4,
     .normalised = "norm_topk_prob",
 };
