@@ -226,7 +226,7 @@ struct state_rows {
     struct ring_rows {
         struct host_piece piece; /* mem NULL: the session has none */
         bool bound;
-    } * ring; /* n_rings, by session: of its layers with a window */
+    } *ring; /* n_rings, by session: of its layers with a window */
     int n_rings;
 };
 
@@ -518,6 +518,9 @@ void rows_ring_close(struct device *d, int session);
  * pos to end - 1 will be written. */
 int rows_state_place(struct device *d, int layer, int session, int pos, int end,
                      struct kv_place *out, struct error *e);
+/* Likewise of a layer with a ring: chunk behind chunk, as in a buffer of the device's own. */
+int rows_ring_place(struct device *d, int layer, int session, int pos, int end,
+                    struct kv_place *out, struct error *e);
 /* For the job that is being launched: *slot, one of the device's buffers, is the host's memory
  * itself. 1: it is; 0: it stays what it is, and data have to be copied. _at: it starts with the
  * piece that the host offered, and data are *offset bytes behind that. */

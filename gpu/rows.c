@@ -297,14 +297,15 @@ bool rows_state_in_place(struct device *d, struct device *cpu)
     return false;
 }
 
-/* A session's ring of the layer: chunk behind chunk, as in a buffer of the device's own. */
-static int ring_place(struct device *d, int layer, int session, struct kv_place *out,
-                      struct error *e)
+int rows_ring_place(struct device *d, int layer, int session, int pos, int end,
+                    struct kv_place *out, struct error *e)
 {
     struct state_rows *s = &d->state;
     const struct device_ops *ops = ((const struct device_base *)(void *)s->cpu)->ops;
     struct ring_rows *r = session < s->n_rings ? &s->ring[session] : NULL;
 
+    if (!ops->state_pages(s->cpu, session, pos, end, e))
+        return ERR_DEVICE;
     if (!r || !r->piece.mem)
         return error_set(e, ERR_DEVICE, "OpenCL %s: session %d has no ring here",
                          d->target.info.name, session);
@@ -324,8 +325,6 @@ int rows_state_place(struct device *d, int layer, int session, int pos, int end,
 
     if (!pages)
         return ERR_DEVICE;
-    if (memory_kv_ring(d, layer))
-        return ring_place(d, layer, session, out, e);
     /* What a job in flight reads of it does not change. */
     for (int i = 0; i < d->kv_chunks && pages[i]; i++)
         table[i] = (cl_uint)((size_t)((const char *)pages[i] - s->piece.at) / 16);
