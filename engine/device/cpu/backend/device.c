@@ -47,6 +47,7 @@ static void run(struct cpu_device *d, int rows, double work, void (*fn)(void *ct
     for (int i = 0; i < d->n_threads; i++) {
         d->threads[i].phase = 0;
         d->threads[i].panel_of = NULL;
+        d->threads[i].parts.of = NULL;
         d->threads[i].ordered[0].x = d->threads[i].ordered[1].x = NULL;
         d->threads[i].adapted[0].x = d->threads[i].adapted[1].x = NULL;
     }
