@@ -634,6 +634,7 @@ const struct kv_state *kv_state_reserve(struct cpu_device *d, int session, int p
                                         struct error *e);
 /* The slots of device_ops of these names. */
 void kv_state_memory(const struct cpu_device *d, struct state_memory *out);
+void kv_state_rings(const struct cpu_device *d, int session, struct state_memory *out);
 uint8_t *const *kv_state_pages(struct cpu_device *d, int session, int pos, int end,
                                struct error *e);
 int kv_state_share(struct cpu_device *d, int from, int to, int n); /* device_ops.state_share */

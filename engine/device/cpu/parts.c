@@ -36,15 +36,13 @@ static bool divides(const struct matrix *w, const struct input_parts *p)
     int unit = unit_cols(w), units = w->cols / unit;
     size_t width = w->width ? (size_t)w->width : 1;
 
-    return w->type != DTYPE_F8 && !w->order && w->cols % p->parts == 0 &&
-           w->cols % unit == 0 && units % quarters_of(w) == 0 &&
-           (w->width || w->cols / p->parts % unit == 0) &&
+    return w->type != DTYPE_F8 && !w->order && w->cols % p->parts == 0 && w->cols % unit == 0 &&
+           units % quarters_of(w) == 0 && (w->width || w->cols / p->parts % unit == 0) &&
            dtype_row_bytes(w->type, w->cols) * width == unit_bytes(w) * (size_t)units;
 }
 
 /* Lists the units of the parts, each once; counts those of each quarter. Returns their number. */
-static int list_units(const struct matrix *w, const struct input_parts *p, int *units,
-                      int count[4])
+static int list_units(const struct matrix *w, const struct input_parts *p, int *units, int count[4])
 {
     int unit = unit_cols(w), all = w->cols / unit, each = w->cols / p->parts, n = 0, next = 0;
 
@@ -72,8 +70,8 @@ static void fill_quarters(int *units, int n, const int count[4], int quarters, i
 }
 
 /* The activations of the listed units, or the floats. */
-static void gather_input(const struct cpu_device *d, const struct matrix *w,
-                         const struct input *in, struct parts_scratch *s)
+static void gather_input(const struct cpu_device *d, const struct matrix *w, const struct input *in,
+                         struct parts_scratch *s)
 {
     static const float zeros[NUM_BLOCK];
     int blocks = unit_cols(w) / NUM_BLOCK;

@@ -817,6 +817,11 @@ static void cpu_state_memory(const struct device *device, struct state_memory *o
     kv_state_memory((const struct cpu_device *)device, out);
 }
 
+static void cpu_state_rings(const struct device *device, int session, struct state_memory *out)
+{
+    kv_state_rings((const struct cpu_device *)device, session, out);
+}
+
 static size_t cpu_state_at(const struct device *device, int layer)
 {
     return layout_of((const struct cpu_device *)device, layer)->at;
@@ -899,6 +904,7 @@ const struct device_ops cpu_device_ops = {
     .state_types = cpu_state_types,
     .state_share = cpu_state_share,
     .state_memory = cpu_state_memory,
+    .state_rings = cpu_state_rings,
     .state_at = cpu_state_at,
     .state_pages = cpu_state_pages,
     .state_cut = cpu_state_cut,

@@ -210,8 +210,7 @@ static bool gates_are_factors(const struct mixer_shape *a)
 static bool unused(const struct cpu_device *d, const struct mixer_shape *a,
                    const struct qkv_task *t)
 {
-    return a->experts && t->kind == QKV_QUERIES &&
-           heads_unused(d, t->first, t->heads) == t->heads;
+    return a->experts && t->kind == QKV_QUERIES && heads_unused(d, t->first, t->heads) == t->heads;
 }
 
 static void finish_gates(const struct mixer_shape *a, float *gates, int n)
