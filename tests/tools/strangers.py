@@ -34,6 +34,24 @@ COMMON = {  # of any family of experts
     "wide_heads": dict(head_dim=24),
 }
 STRANGERS = {
+    "qwen4_exp": dict(
+        pairs=dict(ngram_size=2, heads_per_ngram=1),
+        longer=dict(ngram_size=4, heads_per_ngram=3, ple_embed_dim=144),
+        longest=dict(ngram_size=8, heads_per_ngram=1, ple_embed_dim=112, ple_conv_kernel_size=5),
+        two_taps=dict(ple_conv_kernel_size=2, hc_count=2),
+        one_tap=dict(ple_conv_kernel_size=1),
+        two_layers=dict(ple_layer_ids=[1, 3]),
+        last_layer=dict(ple_layer_ids=[3]),
+        none=dict(ple_layer_ids=[]),
+        ends=dict(eos_token_id=[9, 2]),
+        one_part=dict(split_ngram_parts=1),
+        uneven_parts=dict(split_ngram_parts=7),
+        tied=dict(tie_word_embeddings=True),
+        silu=dict(output_gate_type="silu", norm_topk_prob=False),
+        odd_width=dict(ple_embed_dim=20),
+        many=dict(ngram_size=6, heads_per_ngram=16, ple_embed_dim=80),
+        all_keys=dict(indexer_budget=256, ple_embed_dim=32),
+    ),
     "cohere2_moe": dict(
         COMMON,
         biases=dict(attention_bias=True),
