@@ -223,6 +223,11 @@ struct state_rows {
     struct host_piece piece;
     int tokens; /* of a page */
     bool bound; /* the newest job uses them */
+    struct ring_rows {
+        struct host_piece piece; /* mem NULL: the session has none */
+        bool bound;
+    } *ring; /* n_rings, by session: of its layers with a window */
+    int n_rings;
 };
 
 #define BOUND_ROWS 8
@@ -424,8 +429,9 @@ int memory_kv_stride(const struct device *d, int layer);
 /* The layer's rows of a session in a buffer of their own. */
 struct kv_place memory_kv_place(const struct device *d, int layer, cl_mem rows);
 /* Whether the rows of a layer are the CPU's, in place. */
-bool memory_kv_in_place(const struct device *d, int layer);
-int memory_open(struct device *d, struct error *e); /* scratch and staging */
+bool memory_kv_in_place(const struct device *d);
+bool memory_kv_ring(const struct device *d, int layer); /* only the newest rows are kept */
+int memory_open(struct device *d, struct error *e);     /* scratch and staging */
 /* Adds to out the memory that memory_open, memory_put of these blocks and expert_swap_set would
  * take; d need not be open, only configured. */
 void memory_footprint(struct device *d, const struct block_id *blocks, int n_blocks,
@@ -505,10 +511,16 @@ void rows_close(struct device *d);
 bool rows_state_in_place(struct device *d, struct device *cpu);
 /* The CPU may have more pages, and n sessions may be open from now on. */
 int rows_state_grown(struct device *d, int n, struct error *e);
+/* A session's rings. */
+int rows_ring_open(struct device *d, int session, struct error *e);
+void rows_ring_close(struct device *d, int session);
 /* Makes of memory_kv_place's place that of a session's rows among the CPU's, of which those from
  * pos to end - 1 will be written. */
 int rows_state_place(struct device *d, int layer, int session, int pos, int end,
                      struct kv_place *out, struct error *e);
+/* Likewise of a layer with a ring: chunk behind chunk, as in a buffer of the device's own. */
+int rows_ring_place(struct device *d, int layer, int session, int pos, int end,
+                    struct kv_place *out, struct error *e);
 /* For the job that is being launched: *slot, one of the device's buffers, is the host's memory
  * itself. 1: it is; 0: it stays what it is, and data have to be copied. _at: it starts with the
  * piece that the host offered, and data are *offset bytes behind that. */

@@ -143,7 +143,10 @@ static int span_kv(struct device *d, const struct block *b, int layer, int sessi
         return error_set(e, ERR_DEVICE, "OpenCL %s: session %d is not open here",
                          d->target.info.name, session);
     *out = memory_kv_place(d, layer, b->kv[session]);
-    return memory_kv_in_place(d, layer) ? rows_state_place(d, layer, session, pos, end, out, e) : 0;
+    if (!memory_kv_in_place(d))
+        return 0;
+    return memory_kv_ring(d, layer) ? rows_ring_place(d, layer, session, pos, end, out, e)
+                                    : rows_state_place(d, layer, session, pos, end, out, e);
 }
 
 int jobs_merge_flags(const struct mixer_shape *s)

@@ -297,17 +297,17 @@ static size_t layer_kv_bytes(const struct device *d, int layer)
     return (size_t)p.chunks * (size_t)p.page_step * 16;
 }
 
-static bool all_rows(const struct device *d, int layer)
+bool memory_kv_ring(const struct device *d, int layer)
 {
     const struct device_config *c = &d->base.config;
     const struct state_config state = {c->kv_k, c->kv_v, c->context, c->max_rows};
 
-    return !state_is_ring(&hparams_layer(&c->model->hp, layer)->mixer, &state);
+    return state_is_ring(&hparams_layer(&c->model->hp, layer)->mixer, &state);
 }
 
-bool memory_kv_in_place(const struct device *d, int layer)
+bool memory_kv_in_place(const struct device *d)
 {
-    return d->state.cpu && all_rows(d, layer);
+    return d->state.cpu != NULL;
 }
 
 void memory_footprint(struct device *d, const struct block_id *blocks, int n_blocks,
@@ -325,8 +325,7 @@ void memory_footprint(struct device *d, const struct block_id *blocks, int n_blo
         out->weight_bytes += memory_block_bytes(d, blocks[i]);
         out->shared_bytes += memory_shared_bytes(d, blocks[i]);
         /* where memory is shared they are expected to be the CPU's */
-        if (blocks[i].kind == BLOCK_ATTENTION &&
-            !(d->share && d->target.coherent && all_rows(d, blocks[i].layer)))
+        if (blocks[i].kind == BLOCK_ATTENTION && !(d->share && d->target.coherent))
             out->kv_bytes += layer_kv_bytes(d, blocks[i].layer) * sessions;
     }
     memory_swap_bytes(d, matrix, bias);
@@ -339,7 +338,7 @@ int memory_kv_take(struct device *d, struct block *b, int session, struct error 
     int layer = (int)(b - d->attention);
     size_t bytes = layer_kv_bytes(d, layer);
 
-    if (memory_kv_in_place(d, layer))
+    if (memory_kv_in_place(d))
         return 0;
     if (memory_buffer(d, bytes, &b->kv[session], "the KV cache", e) < 0)
         return ERR_DEVICE;
@@ -391,13 +390,16 @@ int memory_state_open(struct device *d, int session, struct error *e)
         return error_set(e, ERR_DEVICE, "OpenCL %s: session %d is open already",
                          d->target.info.name, session);
     if ((session >= d->kv_room && (rc = kv_tables(d, session + 1, e)) < 0) ||
-        (rc = rows_state_grown(d, d->kv_room, e)) < 0)
+        (rc = rows_state_grown(d, d->kv_room, e)) < 0 ||
+        (rc = rows_ring_open(d, session, e)) < 0)
         return rc;
     for (int l = 0; l < layers && rc == 0; l++)
         if (d->attention[l].kv)
             rc = memory_kv_take(d, &d->attention[l], session, e);
     for (int l = 0; l < layers && rc < 0; l++)
         kv_give(d, &d->attention[l], session);
+    if (rc < 0)
+        rows_ring_close(d, session);
     d->kv_open[session] = rc == 0;
     return rc;
 }
@@ -410,6 +412,7 @@ void memory_state_close(struct device *d, int session)
         cl.Finish(d->queue);
     for (int l = 0; l < d->base.config.model->hp.n_layers; l++)
         kv_give(d, &d->attention[l], session);
+    rows_ring_close(d, session);
     d->kv_open[session] = false;
 }
 

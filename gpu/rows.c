@@ -192,12 +192,65 @@ static int pages_make(struct device *d, int rooms, struct error *e)
     return 0;
 }
 
+/* Of the CPU's memory, which the host has. */
+static int state_piece(struct device *d, const struct state_memory *m, struct host_piece *out,
+                       struct error *e)
+{
+    struct host_piece p = {.at = m->at, .bytes = m->bytes};
+    cl_int rc = CL_SUCCESS;
+
+    if (!m->at || m->bytes > d->target.info.max_alloc || m->bytes / 16 > CL_UINT_MAX)
+        return error_set(e, ERR_DEVICE,
+                         "OpenCL %s: the keys and values of all sessions are more than the device "
+                         "allows in one piece",
+                         d->target.info.name);
+    if (!cl_injected(&rc)) /* whole cache lines: the rest of the page is nobody's */
+        p.mem = cl.CreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR,
+                                (m->bytes + 63) / 64 * 64, m->at, &rc);
+    if (rc == CL_SUCCESS)
+        rc = take_back(d, &p, CL_TRUE);
+    if (rc != CL_SUCCESS) {
+        opencl_release(&p.mem);
+        return cl_check(d, rc, "the rows of the CPU", e);
+    }
+    *out = p;
+    return 0;
+}
+
+int rows_ring_open(struct device *d, int session, struct error *e)
+{
+    struct state_rows *s = &d->state;
+    struct ring_rows *more;
+    struct state_memory m;
+
+    if (!s->cpu)
+        return 0;
+    ((struct device_base *)(void *)s->cpu)->ops->state_rings(s->cpu, session, &m);
+    if (!m.bytes)
+        return 0;
+    if (session >= s->n_rings) {
+        if (!(more = mem_resize(s->ring, (size_t)session + 1, sizeof *more)))
+            return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the table of sessions");
+        memset(more + s->n_rings, 0, (size_t)(session + 1 - s->n_rings) * sizeof *more);
+        s->ring = more;
+        s->n_rings = session + 1;
+    }
+    return state_piece(d, &m, &s->ring[session].piece, e);
+}
+
+void rows_ring_close(struct device *d, int session)
+{
+    if (session >= d->state.n_rings)
+        return;
+    piece_release(d, &d->state.ring[session].piece);
+    d->state.ring[session] = (struct ring_rows){0};
+}
+
 int rows_state_grown(struct device *d, int n, struct error *e)
 {
     struct state_rows *s = &d->state;
     struct host_piece p;
     struct state_memory m;
-    cl_int rc = CL_SUCCESS;
 
     if (!s->cpu)
         return 0;
@@ -206,39 +259,60 @@ int rows_state_grown(struct device *d, int n, struct error *e)
         return ERR_DEVICE;
     if (m.at == s->piece.at && m.bytes == s->piece.bytes)
         return 0;
-    if (!m.at || m.bytes > d->target.info.max_alloc || m.bytes / 16 > CL_UINT_MAX)
-        return error_set(e, ERR_DEVICE,
-                         "OpenCL %s: the keys and values of all sessions are more than the device "
-                         "allows in one piece",
-                         d->target.info.name);
-    p = (struct host_piece){.at = m.at, .bytes = m.bytes};
-    if (!cl_injected(&rc))
-        p.mem = cl.CreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, m.bytes, m.at,
-                                &rc);
-    if (rc == CL_SUCCESS)
-        rc = take_back(d, &p, CL_TRUE);
-    if (rc != CL_SUCCESS) {
-        opencl_release(&p.mem);
-        return cl_check(d, rc, "the rows of the CPU", e);
-    }
+    if (state_piece(d, &m, &p, e) < 0)
+        return ERR_DEVICE;
     piece_release(d, &s->piece);
     s->piece = p;
     s->tokens = m.tokens;
     return 0;
 }
 
+static void rings_release(struct device *d)
+{
+    for (int i = 0; i < d->state.n_rings; i++)
+        rows_ring_close(d, i);
+    mem_free(d->state.ring);
+    d->state.ring = NULL;
+    d->state.n_rings = 0;
+}
+
 bool rows_state_in_place(struct device *d, struct device *cpu)
 {
-    const struct device_ops *ops = ((const struct device_base *)(void *)cpu)->ops;
+    const struct device_base *b = (const struct device_base *)(void *)cpu;
     struct error ignored;
+    int rc;
 
-    if (!d->share || !d->target.coherent || !ops->state_memory)
+    if (!d->share || !d->target.coherent || !b->ops->state_memory ||
+        b->config.max_rows != d->base.config.max_rows ||
+        b->config.context != d->base.config.context)
         return false;
     d->state.cpu = cpu;
-    if (rows_state_grown(d, d->kv_room, &ignored) == 0)
+    rc = rows_state_grown(d, d->kv_room, &ignored);
+    for (int i = 0; i < d->kv_room && rc == 0; i++)
+        rc = d->kv_open[i] ? rows_ring_open(d, i, &ignored) : 0;
+    if (rc == 0)
         return true;
+    rings_release(d);
     d->state.cpu = NULL;
     return false;
+}
+
+int rows_ring_place(struct device *d, int layer, int session, int pos, int end,
+                    struct kv_place *out, struct error *e)
+{
+    struct state_rows *s = &d->state;
+    const struct device_ops *ops = ((const struct device_base *)(void *)s->cpu)->ops;
+    struct ring_rows *r = session < s->n_rings ? &s->ring[session] : NULL;
+
+    if (!ops->state_pages(s->cpu, session, pos, end, e))
+        return ERR_DEVICE;
+    if (!r || !r->piece.mem)
+        return error_set(e, ERR_DEVICE, "OpenCL %s: session %d has no ring here",
+                         d->target.info.name, session);
+    out->rows = r->piece.mem;
+    out->layer_at = (int)(ops->state_at(s->cpu, layer) / 16);
+    r->bound = true;
+    return cl_check(d, give(d, &r->piece), "the rows of the CPU", e);
 }
 
 int rows_state_place(struct device *d, int layer, int session, int pos, int end,
@@ -268,6 +342,7 @@ void rows_close(struct device *d)
 {
     struct host_rows *r = &d->host_rows;
 
+    rings_release(d);
     piece_release(d, &d->state.piece);
     opencl_release(&d->pages);
     mem_pages_free(d->page_table, (size_t)d->kv_rooms * (size_t)d->kv_chunks * sizeof(cl_uint));
@@ -359,6 +434,11 @@ cl_int rows_end(struct device *d)
     if (d->state.bound && rc == CL_SUCCESS)
         rc = take_back(d, &d->state.piece, CL_FALSE);
     d->state.bound = false;
+    for (int i = 0; i < d->state.n_rings; i++) {
+        if (d->state.ring[i].bound && rc == CL_SUCCESS)
+            rc = take_back(d, &d->state.ring[i].piece, CL_FALSE);
+        d->state.ring[i].bound = false;
+    }
     rows_unbind(d, 0);
     return rc;
 }

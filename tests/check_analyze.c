@@ -47,6 +47,10 @@ static const struct {
     {"model.layers.0.mlp.shared_expert_gate.weight", ANALYSIS_SHARED_EXPERTS},
     {"model.layers.0.mlp.shared_experts.up_proj.weight", ANALYSIS_SHARED_EXPERTS},
     {"model.layers.0.mlp.experts.7.up_proj.weight", ANALYSIS_EXPERTS},
+    {"model.layers.0.block_sparse_moe.input_linear.weight", ANALYSIS_EXPERTS},
+    {"model.layers.0.block_sparse_moe.output_linear.weight", ANALYSIS_EXPERTS},
+    {"model.layers.0.block_sparse_moe.router.layer.weight", ANALYSIS_ROUTER},
+    {"model.layers.0.shared_mlp.input_linear.weight", ANALYSIS_SHARED_EXPERTS},
     {"blk.0.ffn_gate_exps.weight", ANALYSIS_EXPERTS},
     {"blk.0.ffn_gate.weight", ANALYSIS_MLP},
     {"model.layers.1.ple.ple_embedding.ngram_embedding.shard_7.weight", ANALYSIS_LAYER_TABLE},
@@ -85,6 +89,23 @@ START_TEST(the_bundled_model_has_what_its_sizes_say)
     ck_assert_uint_eq(c.parts[ANALYSIS_NORMS], (2 * layers + 1) * 2 * 256);
     ck_assert_uint_eq(c.tied_head, 0);
     ck_assert_uint_eq(c.file_bytes, weight_file_bytes(m->file));
+    model_free(m);
+}
+END_TEST
+
+/* 3 layers of width 32, 7 experts of 16, of which a token takes 4; one tensor holds all of them. */
+START_TEST(experts_of_granite_are_experts)
+{
+    struct analysis_count c;
+    struct model *m;
+    uint64_t expert = 3 * 32 * 16, layers = 3;
+
+    count(support_path("golden/families/granitemoe"), &m, &c);
+    ck_assert_uint_eq(c.parts[ANALYSIS_EXPERTS], layers * 7 * expert);
+    ck_assert_uint_eq(c.active_parts[ANALYSIS_EXPERTS], layers * 4 * expert);
+    ck_assert_uint_eq(c.one_expert, expert);
+    ck_assert_uint_eq(c.parts[ANALYSIS_ROUTER], layers * 7 * 32);
+    ck_assert_uint_eq(c.parts[ANALYSIS_MLP], 0);
     model_free(m);
 }
 END_TEST
@@ -196,7 +217,7 @@ static const struct {
     {"families/qwen3_moe", true},
     {"families/olmoe", true},
     {"families/mixtral", true},
-    {"families/granitemoe", true},
+    {"families/granitemoe", false}, /* there its experts count as dense */
     {"families/llama", true},
     {"families/qwen3", true},
     {"families/gpt2", true},
@@ -379,6 +400,7 @@ int main(void)
     tcase_add_test(t, rows_of_n_grams_are_counted);
     tcase_add_test(t, what_is_no_model_is_not_described);
     tcase_add_test(t, the_bundled_model_has_what_its_sizes_say);
+    tcase_add_test(t, experts_of_granite_are_experts);
     tcase_add_test(t, attention_and_cache_follow_the_layers);
     tcase_add_test(t, weights_that_are_not_there_follow_from_phimoes_configuration);
     tcase_add_test(t, weights_that_are_not_there_are_refused_of_other_families);

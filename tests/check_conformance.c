@@ -656,6 +656,42 @@ static const struct {
                .activation = ACTIVATION_RELU,
                .bias = true},
        .norms = {.kind = NORM_LAYER, .eps = 1e-5f, .after = true}}}},
+    {"like jetmoe at its width: one row reads some columns of the output projection",
+     false,
+     {{.mixer = {.heads = 32,
+                 .kv_heads = 4,
+                 .key_dim = 128,
+                 .rope_dims = 128,
+                 .gated = true,
+                 .gate = GATE_ROUTED,
+                 .experts = 8,
+                 .used = 2},
+       .ffn = {.experts = 5, .used = 2, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
+       .norms = {RMS}}}},
+    {"like zaya: queries and keys convolved, values of two tokens",
+     false,
+     {{.mixer = {.kind = MIXER_CONVOLVED,
+                 .heads = 4,
+                 .kv_heads = 2,
+                 .key_dim = 64,
+                 .rope_dims = 32,
+                 .taps = 2,
+                 .head_taps = 2},
+       .ffn = {.experts = 5, .used = 2, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
+       .norms = {RMS}},
+      {.mixer = {.kind = MIXER_CONVOLVED,
+                 .heads = 8,
+                 .kv_heads = 2,
+                 .key_dim = 32,
+                 .rope_dims = 32,
+                 .taps = 4,
+                 .head_taps = 3,
+                 .window = 30},
+       .ffn = {.kind = FFN_DENSE, .shared = 1, .shared_width = 512},
+       .norms = {RMS}},
+      {.mixer = {MIXER},
+       .ffn = {.experts = 5, .used = 2, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
+       .norms = {RMS}}}},
 };
 #define KINDS (int)(sizeof layer_kinds / sizeof layer_kinds[0])
 
@@ -668,7 +704,7 @@ static struct tiny_shape of_kind(int i, struct layer_shape layers[3])
         layers[l] = layer_kinds[i].shape[layer_kinds[i].shape[1].mixer.heads ? l : 0];
     s.layers = 3;
     s.residual_scale = strstr(layer_kinds[i].name, "residuals scaled") ? 0.22f : 0.0f;
-    s.embedding_width = i == KINDS - 1 ? 256 : 0;
+    s.embedding_width = strstr(layer_kinds[i].name, "a narrow head") ? 256 : 0;
     s.rope_dims = 64;
     s.shapes = layers;
     return s;
@@ -727,7 +763,7 @@ START_TEST(test_kinds_on_opencl)
                      r.finding[0].what);
     for (int l = 0; l < 3; l++) { /* what stays on the CPU */
         latent |= layers[l].mixer.kind == MIXER_MLA || layers[l].mixer.qk_norm_turned ||
-                  layers[l].mixer.experts;
+                  layers[l].mixer.experts || layers[l].mixer.kind == MIXER_CONVOLVED;
         experts &= !layers[l].ffn.router.on_input && !layers[l].ffn.grouped;
     }
     ck_assert_int_eq(r.checks[CONFORMANCE_HEAD] > 0, !s.embedding_width);

@@ -683,6 +683,31 @@ START_TEST(plans_name_more_than_there_is)
 }
 END_TEST
 
+/* By hand: products of ids and multipliers, exclusive or, the remainder as torch's; an end of text
+ * hides what is before it, but for its own n-grams. */
+START_TEST(ngrams_are_hashed)
+{
+    static const struct {
+        int64_t first;
+        int ids[3];
+        int64_t rows[2];
+    } cases[] = {{3, {4, 6, 2}, {8, 16}},   {3, {4, 9, 2}, {3, 18}}, {3, {9, 6, 2}, {5, 10}},
+                 {3, {4, -1, -1}, {3, 18}}, {3, {4, 6, 9}, {8, 11}}, {-3, {1, 2, 0}, {1, 12}}};
+    const struct ngram_shape s = {.size = 3, .each = 1, .width = 32, .taps = 4, .end = 9};
+    struct ngram_weights w = {
+        .multipliers = {0, 5, 7}, .sizes = {10, 11}, .offsets = {0, 10}, .part_rows = 8};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t rows[NGRAM_HASHES_MOST];
+
+        w.multipliers[0] = cases[i].first;
+        model_ngram_rows(&w, &s, cases[i].ids, rows);
+        ck_assert_int_eq(rows[0], cases[i].rows[0]);
+        ck_assert_int_eq(rows[1], cases[i].rows[1]);
+    }
+}
+END_TEST
+
 static struct model *inspect(const char *folder)
 {
     struct model_options o = {.convert = -1, .width = 8};
@@ -764,6 +789,7 @@ static Suite *suite(void)
     tcase_add_test(c, gpt2_is_read_as_gguf);
     tcase_add_test(c, layers_are_what_they_are);
     tcase_add_test(c, uneven_layers_can_be_split);
+    tcase_add_test(c, ngrams_are_hashed);
     tcase_add_loop_test(c, converted_models_answer_alike, 0,
                         (int)(sizeof converted / sizeof *converted * 2));
     tcase_add_loop_test(c, text_survives_placements, 0, (int)(sizeof moved / sizeof *moved));

@@ -150,10 +150,10 @@ static int write_adapter(const char *folder, const struct weight_file *w, int la
 static void check_unplaced(const char *names)
 {
     static const char *const known[] = {
-        "gate.lora_",                  /* also shared_expert_gate */
-        "gate.wg.lora_",  "mlp.gate.", /* of zaya, whose router is several */
-        "router.",        "kv_b_proj.",       "altup",          "attn.wo_a.",
-        "index_qk_proj.", "decoder.project_", "chunk_experts.", "mtp_"};
+        "gate.lora_",                    /* also shared_expert_gate */
+        "gate.wg.lora_",    "mlp.gate.", /* of zaya, whose router is several */
+        "router.",          "kv_b_proj.",     "altup", "attn.wo_a.",
+        "decoder.project_", "chunk_experts.", "mtp_"};
     char *copy = strdup(names ? names : ""), *rest = copy, *name;
 
     while ((name = strtok_r(rest, ", ", &rest))) {

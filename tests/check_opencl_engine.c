@@ -477,6 +477,83 @@ START_TEST(a_handover_moves_nothing_on_shared_memory)
 }
 END_TEST
 
+/* Rows of layers with a window, in rings that were overwritten more than once: one and two
+ * sessions, plans that change in between, and other plans for prompts. */
+START_TEST(windows_lie_once)
+{
+    static const char *const models[] = {"golden/phimoe/phimoe-window-f32",
+                                         "golden/families/mimo_v2_flash"};
+    static const char *const plans[] = {
+        "gpu", "cpu", "prompt gpu", "attention-gpu", "prompt cpu", "gpu", "prompt layers:first:1"};
+    enum { PART = 60, PARTS = 7, SESSIONS = 2 };
+    const struct opencl_tuning before = *opencl_tuning();
+    struct opencl_tuning how = before;
+    struct engine *cpu, *g;
+    float *want, *got;
+    int ids[PART * PARTS], rings = 0;
+    size_t vocab;
+
+    if (!have_device())
+        return;
+    how.copy = _i % 3 == 1;
+    how.map_rows = _i % 3 == 2;
+    opencl_tune(&how);
+    cpu = open_model(support_path(models[_i / 3]), DTYPE_Q8_0, KV_F16);
+    g = open_model(support_path(models[_i / 3]), DTYPE_Q8_0, KV_F16);
+    vocab = (size_t)engine_info(g)->model->hp.n_vocab;
+    want = calloc(PART * vocab, sizeof *want);
+    got = calloc(PART * vocab, sizeof *got);
+    for (int l = 0; l < g->kv.n_layers; l++)
+        rings += g->kv.layers[l].ring > 0;
+    ck_assert_int_gt(rings, 0);
+    for (int i = 0; i < PART * PARTS; i++)
+        ids[i] = (i * 37 + 5) % (int)vocab;
+    for (int part = 0; part < PARTS; part++) {
+        int own_rows = 0;
+
+        place(g, plans[part]);
+        if (!engine_info(g)->n_devices || !engine_info(g)->devices[1].unified) {
+            support_skip("this device has memory of its own");
+            break;
+        }
+        for (int k = 0; k < SESSIONS; k++) {
+            struct session *a = engine_session(cpu), *b = engine_session(g);
+            const int *at = ids + part * PART;
+            struct error e = {0};
+
+            if (k && part == 0)
+                ck_assert_msg(engine_session_open(cpu, &a, &e) == 0 &&
+                                  engine_session_open(g, &b, &e) == 0,
+                              "%s", e.text);
+            a = k ? cpu->sessions[1] : a;
+            b = k ? g->sessions[1] : b;
+            /* rows of a prompt, then tokens */
+            for (int n = 0, rows; n < PART; n += rows) {
+                rows = n ? 1 : PART - 6;
+                ck_assert_msg(engine_session_eval(a, at + n, rows, 0, want, true, &e) == 0, "%s",
+                              e.text);
+                ck_assert_msg(engine_session_eval(b, at + n, rows, 0, got, true, &e) == 0, "%s",
+                              e.text);
+                ck_assert_msg(memcmp(want, got, (size_t)rows * vocab * sizeof *want) == 0,
+                              "%s, session %d, %s: row %d of part %d differs", models[_i / 3], k,
+                              plans[part], n, part);
+            }
+            own_rows += stats_now(g).kv_bytes > 0;
+        }
+        if (!how.copy) {
+            ck_assert_int_eq(own_rows, 0);
+            ck_assert_uint_eq(engine_telemetry(g)->handover_bytes, 0);
+        }
+    }
+    ck_assert_uint_gt(stats_now(g).jobs, 0);
+    engine_close(g);
+    engine_close(cpu);
+    opencl_tune(&before);
+    free(want);
+    free(got);
+}
+END_TEST
+
 /* KiB at the peak of a run of the program; 0: it failed. */
 static long peak_of(const char *model, const char *flags)
 {
@@ -749,6 +826,7 @@ static Suite *suite(void)
     tcase_add_test(c, nothing_is_copied_on_shared_memory);
     tcase_add_test(c, many_sessions_lie_once);
     tcase_add_test(c, a_handover_moves_nothing_on_shared_memory);
+    tcase_add_loop_test(c, windows_lie_once, 0, 6);
     tcase_add_test(c, a_model_lies_once_in_memory);
     tcase_add_test(c, two_opencl_devices);
     tcase_add_test(c, losing_the_device);

@@ -74,6 +74,7 @@ static const struct {
      "</parameter>\n</invoke>\n</minimax:tool_call>",
      1},
     {"<|tool_call_start|>[find(who=\"" LONG "\"), find(n=7)]<|tool_call_end|>", 2},
+    {"<|python_start|>[find(who=\"" LONG "\"), find(n=7)]<|python_end|>", 2},
     {"<|tool_call>call:find{who:<|\"|>" LONG "<|\"|>}<tool_call|>", 1},
     {"<tool_call>find\n<arg_key>who</arg_key>\n<arg_value>" LONG "</arg_value>\n</tool_call>", 1},
     {"<tool_call>find<arg_key>who</arg_key><arg_value>" LONG "</arg_value></tool_call>", 1},

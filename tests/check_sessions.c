@@ -23,7 +23,7 @@ static const struct device_ops *const fake_recurrent[] = {&fake_device_plain_ops
                                                           &recurrent_device_ops, NULL};
 static const struct device_ops *const with_opencl[] = {&opencl_device_ops, &cpu_device_ops, NULL};
 
-static bool lfm2; /* not the demo model but one with short convolutions */
+static const char *family; /* not the demo model but this one; NULL */
 /* The demo model with a window, so narrow that its layers keep rings; a pass of as many rows as the
  * context has is what they need all of it for. */
 static bool windowed;
@@ -36,9 +36,8 @@ static const struct overrides with_window = {window_of, 1};
 static struct engine *open_narrow(const struct device_ops *const *backends, const char *place,
                                   int ubatch)
 {
-    struct engine_config c = {.model_path = lfm2 ? support_path("golden/families/lfm2_moe")
-                                                 : support_demo(),
-                              .no_tokenizer = lfm2,
+    struct engine_config c = {.model_path = family ? support_path(family) : support_demo(),
+                              .no_tokenizer = family != NULL,
                               .overrides = windowed ? &with_window : NULL,
                               .context = CONTEXT,
                               .ubatch = ubatch,
@@ -164,9 +163,10 @@ START_TEST(interleaved_recurrent_layers)
                  {fake_recurrent, "attention-gpu"},
                  {NULL, NULL},
                  {with_fake, "attention-gpu"},
-                 {with_fake, "layers:2"}};
+                 {with_fake, "layers:2"},
+                 {NULL, NULL}};
 
-    lfm2 = _i >= 2;
+    family = _i < 2 ? NULL : _i < 5 ? "golden/families/lfm2_moe" : "golden/families/qwen4_exp";
     interleave(where[_i].backends, where[_i].place);
 }
 END_TEST
@@ -547,6 +547,47 @@ START_TEST(the_same_stories_of_recurrent_layers)
 }
 END_TEST
 
+/* Passes of a token of each of several sessions of other lengths: short convolutions; delta nets
+ * with n-grams before one of them. */
+START_TEST(tokens_of_families_share_passes)
+{
+    struct engine *alone, *g;
+    struct session *s[LINES];
+    int ids[LINES][LENGTH], vocab, next[LINES];
+    float *want, *got;
+    struct error e = {0};
+
+    family = _i ? "golden/families/qwen4_exp" : "golden/families/lfm2_moe";
+    alone = open_plain(NULL);
+    g = open_demo(NULL, NULL);
+    vocab = engine_info(g)->model->hp.n_vocab;
+    want = mem_alloc((size_t)vocab, sizeof *want);
+    got = mem_alloc((size_t)vocab, sizeof *got);
+    for (int l = 0; l < LINES; l++) {
+        fill(ids[l], LENGTH, vocab, l);
+        s[l] = open_session(g);
+        ck_assert_int_eq(engine_session_eval(s[l], ids[l], 1 + 20 * l, 0, NULL, false, &e), 0);
+    }
+    for (int i = 0; i < 20; i++) {
+        for (int l = 0; l < LINES; l++)
+            next[l] = ids[l][1 + 20 * l + i];
+        ck_assert_msg(session_extend_all(s, LINES, next, &e) == 0, "%s", e.text);
+    }
+    for (int l = 0; l < LINES; l++) {
+        int n = 21 + 20 * l;
+
+        engine_session_clear(alone);
+        ck_assert_int_eq(engine_eval(alone, ids[l], n + 1, want, false, &e), 0);
+        ck_assert_int_eq(engine_session_eval(s[l], ids[l] + n, 1, 0, got, false, &e), 0);
+        ck_assert_mem_eq(got, want, (size_t)vocab * sizeof *got);
+    }
+    mem_free(want);
+    mem_free(got);
+    engine_close(g);
+    engine_close(alone);
+}
+END_TEST
+
 START_TEST(recurrent_layers_move)
 {
     switch_places(fake_recurrent, "attention-gpu");
@@ -922,6 +963,7 @@ static Suite *suite(void)
     tcase_add_test(t, the_same_stories_while_blocks_move);
     tcase_add_test(t, the_same_stories_over_opencl);
     tcase_add_test(t, the_same_stories_of_recurrent_layers);
+    tcase_add_loop_test(t, tokens_of_families_share_passes, 0, 2);
     tcase_add_test(t, recurrent_layers_move);
     tcase_add_test(t, the_same_stories_under_two_plans);
     tcase_add_test(t, recurrent_layers_under_two_plans);
@@ -929,7 +971,7 @@ static Suite *suite(void)
     tcase_add_loop_test(t, the_same_stories_under_random_plans, 0, 10);
     tcase_add_loop_test(t, interleaved_rings, 0, 3);
     tcase_add_loop_test(t, the_same_stories_of_rings, 0, 2);
-    tcase_add_loop_test(t, interleaved_recurrent_layers, 0, 5);
+    tcase_add_loop_test(t, interleaved_recurrent_layers, 0, 6);
     tcase_add_loop_test(t, a_device_fails_under_all, 0, 9);
     tcase_add_test(t, a_cancel_ends_one_story);
     tcase_add_loop_test(t, a_common_beginning_is_shared, 0, 2);

@@ -104,6 +104,8 @@ static const struct {
     {"mixtral", false,
      "{\"rope_theta\": 5.0, \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": "
      "1e6}}"},
+    {"qwen4_exp", false, "{\"eos_token_id\": [9, 2]}"},
+    {"qwen4_exp", false, "{\"eos_token_id\": [2, 9], \"text_config\": {\"eos_token_id\": 9}}"},
     {"gemma4", true, "{\"use_bidirectional_attention\": \"vision\"}"},
     {"mistral4", false,
      "{\"architectures\": [\"Mistral3ForConditionalGeneration\"], \"model_type\": \"mistral3\", "
@@ -347,6 +349,12 @@ END_TEST
 static const struct {
     const char *folder, *merged, *said;
 } refused[] = {
+    {"qwen4_exp", "{\"ple_layer_ids\": [2]}", "layer 1 has n-grams"},
+    {"qwen4_exp", "{\"ngram_size\": 9}", "ngram_size of its config.json must be an integer"},
+    {"qwen4_exp", "{\"ple_embed_dim\": 20}", "are not computed"},
+    {"qwen4_exp", "{\"eos_token_id\": 99}", "need an end of text"},
+    {"qwen4_exp", "{\"heads_per_ngram\": 4}", "must hold 8 integers of 64 bits"},
+    {"qwen4_exp", "{\"ngram_size\": 4}", "6 hashes of its n-grams that give 16 values"},
     {"llama", "{\"mlp_bias\": true}", "mlp_bias of its config.json is set"},
     {"qwen3_moe", "{\"rope_scaling\": {\"rope_type\": \"longrope\", \"short_factor\": " TWOS "}}",
      "only one of them is there"},

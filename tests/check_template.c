@@ -430,6 +430,29 @@ static const struct {
     {"{%", "a name expected"},
 };
 
+/* By each name that templates have for it; an answer without any has none of them. */
+START_TEST(reasoning_has_the_names_of_templates)
+{
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    char answer[] = "4", thought[] = "two and two";
+    struct message m[] = {{.role = ROLE_ASSISTANT, .text = answer, .reasoning = thought},
+                          {.role = ROLE_ASSISTANT, .text = answer}};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct error e = {0};
+        char source[200], *text, *mask;
+
+        snprintf(source, sizeof source,
+                 "{%% for m in messages %%}{%% if m.%s %%}<{{ m.%s }}>{%% endif %%}{%% endfor %%}",
+                 names[i], names[i]);
+        ck_assert_msg(render(source, m, 2, false, &text, &mask, &e) == 0, "%s", e.text);
+        ck_assert_str_eq(text, "<two and two>");
+        mem_free(text);
+        mem_free(mask);
+    }
+}
+END_TEST
+
 START_TEST(bad_templates_are_refused_with_their_line)
 {
     struct jinja *j;
@@ -1091,6 +1114,7 @@ static Suite *suite(void)
     tcase_add_test(c, renders_as_jinja2_does);
     tcase_add_test(c, built_in_formats_are_the_official_ones);
     tcase_add_test(c, mask_follows_typed_text);
+    tcase_add_test(c, reasoning_has_the_names_of_templates);
     tcase_add_loop_test(c, bad_templates_are_refused_with_their_line, 0,
                         sizeof refused / sizeof *refused);
     tcase_add_loop_test(c, failures_and_hostile_templates_end, 0, sizeof failing / sizeof *failing);

@@ -239,6 +239,23 @@ static void random_latent(struct tiny_model *t, const struct tiny_shape *s,
     w->o = random_matrix(t, s, s->hidden, m->heads * m->value_dim, s->bias, seed);
 }
 
+static void random_convolved(struct tiny_model *t, const struct tiny_shape *s,
+                             const struct mixer_shape *m, struct layer_weights *w, unsigned *seed)
+{
+    int half = shape_half_values(m), channels = shape_channels(m), n = m->key_dim;
+
+    w->q = random_matrix(t, s, m->heads * n, s->hidden, s->bias, seed);
+    w->k = random_matrix(t, s, m->kv_heads * n, s->hidden, s->bias, seed);
+    w->v = random_matrix(t, s, half, s->hidden, s->bias, seed);
+    w->v_before = random_matrix(t, s, half, s->hidden, s->bias, seed);
+    w->o = random_matrix(t, s, s->hidden, m->heads * n, s->bias, seed);
+    w->recurrent.conv[0] = random_floats(t, (size_t)(m->taps * channels), 0.5f, 0.2f, seed);
+    w->recurrent.conv_bias = random_floats(t, (size_t)channels, 0.3f, 0.0f, seed);
+    w->head_conv = random_floats(t, (size_t)(channels * n * m->head_taps), 0.2f, 0.0f, seed);
+    w->head_conv_bias = random_floats(t, (size_t)channels, 0.3f, 0.0f, seed);
+    w->key_scale = random_floats(t, (size_t)m->kv_heads, 0.4f, 1.0f, seed);
+}
+
 static void random_compressed(struct tiny_model *t, const struct tiny_shape *s,
                               const struct mixer_shape *m, struct layer_weights *w, unsigned *seed)
 {
@@ -420,6 +437,8 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
         if (mix->kind != MIXER_ATTENTION) {
             if (mix->kind == MIXER_MLA)
                 random_latent(t, s, mix, w, &seed);
+            else if (mix->kind == MIXER_CONVOLVED)
+                random_convolved(t, s, mix, w, &seed);
             else if (mix->kind == MIXER_COMPRESSED)
                 random_compressed(t, s, mix, w, &seed);
             else if (shape_recurrent(mix))

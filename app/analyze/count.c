@@ -55,6 +55,8 @@ static const struct {
     {"_shexp", ANALYSIS_SHARED_EXPERTS},
     {"mlp.input_linear", ANALYSIS_EXPERTS},
     {"mlp.output_linear", ANALYSIS_EXPERTS},
+    {"block_sparse_moe.input_linear", ANALYSIS_EXPERTS}, /* Granite: all of them in one tensor */
+    {"block_sparse_moe.output_linear", ANALYSIS_EXPERTS},
     {"expert_bias", ANALYSIS_ROUTER}, /* LFM2: for the choice of experts */
     {"moe_statics", ANALYSIS_ROUTER},
     {"e_score_correction_bias", ANALYSIS_ROUTER},

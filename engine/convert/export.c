@@ -327,6 +327,16 @@ static const char *lacks(const struct export *x)
 
 /* The result must equal that of llama.cpp's converter, with its row order and names of shared
  * experts: families are enabled one by one. */
+/* Layers with n-grams; GGUF files have one table for them. */
+static int hashed_layers(const struct hparams *hp)
+{
+    int n = 0;
+
+    for (int l = 0; l < hp->n_layers; l++)
+        n += hparams_layer(hp, l)->mixer.ngrams.size > 0;
+    return n;
+}
+
 static int check_family(const struct export *x, const char *in, struct error *e)
 {
     const struct hparams *hp = &x->m->hp;
@@ -348,6 +358,12 @@ static int check_family(const struct export *x, const char *in, struct error *e)
             "%s: it has no %s, which every GGUF file of the family %s has; llama.cpp's "
             "convert_hf_to_gguf.py makes a file of another architecture of it",
             in, lacks(x), x->family->name);
+    if (hashed_layers(hp) > 1)
+        return error_set(
+            e, ERR_MODEL,
+            "%s: %d of its layers have embeddings of n-grams; GGUF files of the family "
+            "%s have them of one",
+            in, hashed_layers(hp), x->family->name);
     for (int l = 0; l < hp->n_layers && !windows; l++)
         if (hparams_layer(hp, l)->mixer.window)
             return error_set(e, ERR_MODEL,

@@ -15,8 +15,9 @@
  * Mandatory: probe, open, close, state_open, state_close, supports, block_put, block_drop,
  * attention, experts, head, wait, kv_rows, stats. Optional (NULL): route, combine, cap, join,
  * inputs (the CPU has all), layers, fuses, report, kernels, stream, prefetch, footprint, tune,
- * observe, together, state_share, state_cut, state_trim, state_memory, state_at, state_pages,
- * state_in_place, link_close, host_rows, done. Emulated where NULL: layers by single jobs.
+ * observe, together, state_share, state_cut, state_trim, state_memory, state_rings, state_at,
+ * state_pages, state_in_place, link_close, host_rows, done. Emulated where NULL: layers by single
+ * jobs.
  * Computing allocates no memory of ours: scratch for max_rows rows is allocated at open, the state
  * of a session at state_open and block_put. In names and jobs `attention` is a layer's mixer of any
  * kind. */
@@ -35,11 +36,12 @@
 
 struct pool;
 struct device; /* private to the back end; first member: struct device_base */
-/* Where the CPU has the rows of layers that keep every row (state_room), for devices that use them
- * in place: NUM_CHUNK positions of a session a page. In a page, `tokens` positions long, a layer's
- * rows begin at state_at: head by head its keys, in blocks of 16 positions, (key_dim, 16), then its
- * values, position by position; with Q8_0 keys per 32 dimensions 16 scales before (32, 16) codes, a
- * value's scales before its codes. */
+/* Where the CPU has rows, for devices that use them in place. Of layers that keep every row
+ * (state_room): NUM_CHUNK positions of a session a page; in a page, `tokens` positions long, a
+ * layer's rows begin at state_at. Of layers with a ring: one piece a session, in which a layer's
+ * ring begins at state_at, chunk behind chunk of `tokens` positions. Of either: head by head its
+ * keys, in blocks of 16 positions, (key_dim, 16), then its values, position by position; with Q8_0
+ * keys per 32 dimensions 16 scales before (32, 16) codes, a value's scales before its codes. */
 struct state_memory {
     void *at; /* on a page of the system; NULL: not in one piece */
     size_t bytes;
@@ -403,14 +405,16 @@ struct device_ops {
     int (*state_types)(struct device *d, enum kv_type k, enum kv_type v, struct error *e);
     /* Optional, the CPU has them: all pages, which stay where they are but become more when a state
      * is opened; where a layer's rows begin in a page, bytes; a session's pages for positions 0 ..
-     * end - 1, of which those from pos on are its own and may be written. NULL: ERR_DEVICE. */
+     * end - 1, of which those from pos on are its own and may be written. NULL: ERR_DEVICE.
+     * state_rings: a session's, which stay there until it is closed; no bytes: no layer has any. */
     void (*state_memory)(const struct device *d, struct state_memory *out);
+    void (*state_rings)(const struct device *d, int session, struct state_memory *out);
     size_t (*state_at)(const struct device *d, int layer);
     uint8_t *const *(*state_pages)(struct device *d, int session, int pos, int end,
                                    struct error *e);
-    /* Optional: whether it uses the rows of layers that keep every row where `cpu` has them, from
-     * now on, and has none of its own of those; before its first block_put. The states of sessions
-     * are opened there first and closed there last, and cpu is closed after it. */
+    /* Optional: whether it uses rows where `cpu` has them, from now on, and has none of its own;
+     * before its first block_put. The states of sessions are opened there first and closed there
+     * last, and cpu is closed after it. */
     bool (*state_in_place)(struct device *d, struct device *cpu);
     /* Optional: discards a session's rows from pos on. Between jobs. */
     void (*state_cut)(struct device *d, int session, int pos);

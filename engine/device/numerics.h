@@ -46,7 +46,8 @@
  * the gate, or num_softplus of it; a gate may be that of a whole head. Of heads
  * that are routed, the scores by rule 3 in F32 of the normed row and num_route as in rule 10
  * (softmax, normalised) give each expert's weight, and the result is times that of head mod
- * experts, +0 of experts that were not chosen. Without rotary embeddings
+ * experts, +0 of experts that were not chosen, whose columns of the output projection may be
+ * left out, since zeros add nothing to the sums of rules 2 and 11. Without rotary embeddings
  * rule 6 copies and q' = q * scale. Values may be normed by the head before they are rounded: rule
  * 5's x*r.
  * 8. Expert: h = num_activate(gate, up) (gate and up by rule 2, each with its bias where there is

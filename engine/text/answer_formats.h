@@ -56,6 +56,8 @@
     /* LongCat-Flash */                                                                       \
     X("<longcat_think>",    "</longcat_think>",   PART_REASONING)                             \
     X("<longcat_tool_call>", "</longcat_tool_call>", PART_TOOL_CALL)                          \
+    /* Llama 4 */                                                                             \
+    X("<|python_start|>",   "<|python_end|>",     PART_TOOL_CALL)                             \
     /* Llama 3 */                                                                             \
     X("<|python_tag|>",     NULL,                 PART_TOOL_CALL)
 /* clang-format on */

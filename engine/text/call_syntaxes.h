@@ -49,7 +49,7 @@ enum call_style {
     /* Hy3 */                                                                                   \
     X(CALL_XML, "<tool_call:opensource>", "<tool_sep:opensource>", "</tool_call:opensource>",   \
       "<arg_key:opensource>", "</arg_key:opensource>", "</arg_value:opensource>")               \
-    /* LFM2 */                                                                                  \
+    /* LFM2, Llama 4 */                                                                         \
     X(CALL_PYTHON, "[", "(", ")", "", "=", "")                                                  \
     /* Gemma 4 */                                                                               \
     X(CALL_BRACED, "call:", "{", "}", "", ":", "")                                              \

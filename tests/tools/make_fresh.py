@@ -338,7 +338,8 @@ def make(name, to, tokens, first, **changes):
         text = config.get("text_config", config)
         ids = torch.randint(5, min(text["vocab_size"], config.get("image_token_id", text["vocab_size"])), (tokens,), generator=torch.Generator().manual_seed(seed))
         if "ngram_size" in config and tokens > 2:
-            ids[tokens // 2] = config["eos_token_id"]
+            end = config["eos_token_id"]
+            ids[tokens // 2] = end[0] if isinstance(end, list) else end
         out, gap = make_goldens.numbers(model, ids, 12)
         if gap < 0.01 or len(set(out["greedy"].tolist())) < 4 or (("index_topk" in config or "indexer_budget" in config) and keys_tie(to, torch.cat([ids, out["greedy"].to(ids.dtype)]))):
             continue

@@ -120,6 +120,19 @@ static int fewer(int a, int b)
     return a < b ? a : b;
 }
 
+/* What a layer keeps of the last tokens besides rows, after n of them: random. */
+static bool fill_state(struct suite *s, int layer, int n)
+{
+    float *state = s->expected.state[layer];
+    struct kv_move move = {
+        .layer = layer, .pos = n, .count = 0, .data = state, .write = true, .fixed = true};
+    struct error e = {0};
+
+    fill(s, state, expected_convolved_state(&hparams_layer(s->hp, layer)->mixer));
+    return held(s, CONFORMANCE_KV_ROWS, s->config->model->layers[layer].q.type,
+                s->ops->kv_rows(s->d, &move, &e) >= 0, e.text);
+}
+
 /* Rows 0 .. n-1 of a layer's cache, random, in the reference and on the device. */
 static bool fill_cache(struct suite *s, int layer, int n)
 {
@@ -137,8 +150,10 @@ static bool fill_cache(struct suite *s, int layer, int n)
                 reference_cache_set(c, t, v, i, s->x, step);
             }
         }
-    return held(s, CONFORMANCE_KV_ROWS, s->config->model->layers[layer].q.type,
-                s->ops->kv_rows(s->d, &move, &e) >= 0, e.text);
+    if (!held(s, CONFORMANCE_KV_ROWS, s->config->model->layers[layer].q.type,
+              s->ops->kv_rows(s->d, &move, &e) >= 0, e.text))
+        return false;
+    return !s->expected.state[layer] || fill_state(s, layer, n);
 }
 
 /* ---- Blocks ---- */

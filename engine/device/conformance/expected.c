@@ -25,7 +25,8 @@ int expected_init(struct expected *x, const struct device_config *c)
 
     *x = (struct expected){.config = c};
     x->cache = mem_alloc((size_t)hp->n_layers, sizeof *x->cache);
-    for (int l = 0; l < hp->n_layers && x->cache; l++) {
+    x->state = mem_alloc((size_t)hp->n_layers, sizeof *x->state);
+    for (int l = 0; l < hp->n_layers && x->cache && x->state; l++) {
         const struct mixer_shape *s = &hparams_layer(hp, l)->mixer;
         const struct ffn_shape *f = &hparams_layer(hp, l)->ffn;
         struct reference_cache *k = &x->cache[l];
@@ -44,6 +45,9 @@ int expected_init(struct expected *x, const struct device_config *c)
             k->latent = s->kv_rank;
         }
         whole = (k->rows = mem_alloc((size_t)c->context, reference_cache_bytes(k))) && whole;
+        if (expected_convolved_state(s))
+            whole = (x->state[l] = mem_alloc(expected_convolved_state(s), sizeof **x->state)) &&
+                    whole;
     }
     x->h = mem_alloc((size_t)hp->hidden, sizeof *x->h);
     x->dense = mem_alloc(greater((size_t)hp->hidden, hp->embedding_width), sizeof *x->dense);
@@ -54,8 +58,8 @@ int expected_init(struct expected *x, const struct device_config *c)
     x->queries = mem_alloc((size_t)c->max_rows * heads, sizeof *x->queries);
     x->gates = mem_alloc((size_t)c->max_rows * heads, sizeof *x->gates);
     x->chosen = mem_alloc((size_t)c->max_rows * (size_t)c->context, sizeof *x->chosen);
-    return whole && x->cache && x->h && x->dense && x->q && x->kv && x->heads && x->mid &&
-                   x->queries && x->gates && x->chosen
+    return whole && x->cache && x->state && x->h && x->dense && x->q && x->kv && x->heads &&
+                   x->mid && x->queries && x->gates && x->chosen
                ? 0
                : ERR_MEMORY;
 }
@@ -64,7 +68,10 @@ void expected_release(struct expected *x)
 {
     for (int l = 0; x->cache && l < x->config->model->hp.n_layers; l++)
         mem_free(x->cache[l].rows);
+    for (int l = 0; x->state && l < x->config->model->hp.n_layers; l++)
+        mem_free(x->state[l]);
     mem_free(x->cache);
+    mem_free(x->state);
     mem_free(x->h);
     mem_free(x->dense);
     mem_free(x->q);
@@ -292,7 +299,9 @@ int expected_attention(struct expected *x, const struct attention_job *j)
     const struct hparams *hp = &x->config->model->hp;
     bool latent = shape_of(x, j->layer)->mixer.kind == MIXER_MLA;
 
-    for (int r = 0; r < j->rows; r++)
+    if (x->state[j->layer] && expected_convolve(x, j) < 0)
+        return ERR_MEMORY;
+    for (int r = 0; r < j->rows && !x->state[j->layer]; r++)
         if ((latent ? project_latent(x, j, r) : project(x, j, r)) < 0)
             return ERR_MEMORY;
     for (int r = 0; r < j->rows; r++) {

@@ -40,6 +40,12 @@
 #define CPU_WIDEN 64
 #define CPU_USED_MAX 16 /* most experts of a token */
 
+/* What of a row is not zero: of so many equal parts, those whose number modulo `period` is among
+ * the chosen ones, which ascend. */
+struct input_parts {
+    int parts, period, used, chosen[CPU_USED_MAX];
+};
+
 /* The tokens to multiply with a matrix, in the forms its type needs. */
 struct input {
     int n, cols;
@@ -47,6 +53,7 @@ struct input {
     float *rows;              /* float weights: (n, stride) */
     ptrdiff_t stride;
     const int *row; /* which row of the job each token is; NULL: token t is row t */
+    const struct input_parts *only; /* NULL, or what of the only token is not zero */
 };
 
 /* For rule 11, activations unchanged or rounded to BF16; for oneDNN, BF16 rows. */
@@ -66,6 +73,16 @@ struct adapted {
     const float *x; /* the first token's; NULL: empty */
     int phase, n;
     float *w; /* (CPU_TOKENS_MOST, the largest rank) */
+};
+
+/* parts.c: what is read of a matrix's rows in a phase, in units of columns, its input, and weights
+ * of a group of rows. */
+struct parts_scratch {
+    const struct matrix *of; /* NULL: empty */
+    int phase, n, *units;
+    uint8_t *weights;
+    struct act_block *act;
+    float *row, *panel;
 };
 
 struct thread_scratch {
@@ -106,6 +123,8 @@ struct thread_scratch {
     float *ordered_row;
     struct adapted adapted[2]; /* likewise, for matrices with adapters */
     int adapted_next;
+    struct parts_scratch parts; /* of matrices after heads that are routed */
+    struct input_parts used;    /* the only row's heads of the current layer */
 };
 
 /* A session's state: pages of the pool, one for NUM_CHUNK tokens of all layers that keep every row,
@@ -504,6 +523,26 @@ const struct pattern *gemv_pattern(const struct cpu_device *d, const struct matr
 void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
           const struct input *in, float *out, struct prefetch_hint next);
 
+/* parts.c: gemv's product for an input that is zero outside in->only; no bias. false: nothing done,
+ * for w's columns are not divided so. */
+bool gemv_parts(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
+                const struct input *in, float *out);
+/* Columns of an input that gemv_parts may read: of the layers' routed heads, the most. */
+static inline size_t parts_cols(const struct mixer_shape *a)
+{
+    return a->experts ? (size_t)a->heads * (size_t)shape_value_dim(a) : 0;
+}
+
+/* mixers/routed.c: heads that are routed. Writes the weights of each row's heads to d->gates, 0 of
+ * those that it does not use; a phase. */
+void heads_route(struct cpu_device *d, int tid, int layer, int rows, const float *x);
+/* From head `first` of the only row on: the number of heads before the next that counts (all of
+ * `most`, if none does), and how many count from there on. */
+int heads_unused(const struct cpu_device *d, int first, int most);
+int heads_used(const struct cpu_device *d, int first, int most);
+/* The same as parts of the row of all heads. */
+struct input_parts heads_parts(const struct cpu_device *d, const struct mixer_shape *a);
+
 /* mixers/kvcache.c. A layer's rows are as wide as state_size says: heads, key_dim, value_dim. */
 /* Fills d->layouts, one a layer. */
 int kv_layout(struct cpu_device *d, struct error *e);
@@ -595,6 +634,7 @@ const struct kv_state *kv_state_reserve(struct cpu_device *d, int session, int p
                                         struct error *e);
 /* The slots of device_ops of these names. */
 void kv_state_memory(const struct cpu_device *d, struct state_memory *out);
+void kv_state_rings(const struct cpu_device *d, int session, struct state_memory *out);
 uint8_t *const *kv_state_pages(struct cpu_device *d, int session, int pos, int end,
                                struct error *e);
 int kv_state_share(struct cpu_device *d, int from, int to, int n); /* device_ops.state_share */

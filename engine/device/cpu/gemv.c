@@ -37,6 +37,16 @@ static bool has_gemv(const struct cpu_device *d, const struct matrix *w)
     return !dtype_is_quantised(w->type) || (d->k->gemv[w->type] && w->width == d->k->width);
 }
 
+/* What is added to a product: the bias and adapters. */
+static void finish(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
+                   const struct input *in, float *out)
+{
+    for (int r = r0; r < r1 && w->bias; r++)
+        out[r - r0] += w->bias[r];
+    if (w->lora)
+        lora_add(d, tid, w, r0, r1, in, 0, 1, out, r1 - r0);
+}
+
 void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
           const struct input *in, float *out, struct prefetch_hint next)
 {
@@ -59,6 +69,10 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
     }
     if (matrix_rounds_rows(w))
         mine = input_in_order(d, tid, w, in, 0, 1);
+    if (in->only && gemv_parts(d, tid, w, r0, r1, &mine, out)) {
+        finish(d, tid, w, r0, r1, in, out);
+        return;
+    }
     x = w->width ? NULL : float_token(d, tid, w, in, 0);
     how = gemv_pattern(d, w);
     groups = (r1 - r0 + width - 1) / width;
@@ -82,9 +96,5 @@ void gemv(const struct cpu_device *d, int tid, const struct matrix *w, int r0, i
     }
     if (rest)
         memcpy(out + (groups - 1) * width, ragged, (size_t)rest * sizeof(float));
-    if (w->bias)
-        for (int r = r0; r < r1; r++)
-            out[r - r0] += w->bias[r];
-    if (w->lora)
-        lora_add(d, tid, w, r0, r1, in, 0, 1, out, r1 - r0);
+    finish(d, tid, w, r0, r1, in, out);
 }

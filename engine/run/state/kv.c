@@ -89,7 +89,7 @@ bool kv_in_place(const struct kv *kv, int layer, int device)
 {
     const struct kv_layer *k = &kv->layers[layer];
 
-    return kv->slots[device].in_place && k->row_bytes && !k->fixed_bytes && !k->ring;
+    return kv->slots[device].in_place && k->row_bytes && !k->fixed_bytes;
 }
 
 /* The device whose rows it uses. */

@@ -544,12 +544,13 @@ static struct value message_value(struct arena *a, const struct message *m, size
     v.dict->message = i + 1;
     dict_put(a, v.dict, str_of("role"), value_str(str_of(role_word(m->role))));
     dict_put(a, v.dict, str_of("content"), value_str(typed(a, m->text, i)));
-    /* the names used by templates: Qwen3 and others, gpt-oss */
+    /* the names used by templates: Qwen3 and others, gpt-oss, Solar Open and Laguna */
     if (m->reasoning) {
         struct value thought = value_str(typed(a, m->reasoning, i));
 
         dict_put(a, v.dict, str_of("reasoning_content"), thought);
         dict_put(a, v.dict, str_of("thinking"), thought);
+        dict_put(a, v.dict, str_of("reasoning"), thought);
     }
     for (size_t k = 0; more.type == V_DICT && k < more.dict->n; k++)
         dict_put(a, v.dict, more.dict->p[k].key, more.dict->p[k].value);

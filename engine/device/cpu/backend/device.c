@@ -47,6 +47,7 @@ static void run(struct cpu_device *d, int rows, double work, void (*fn)(void *ct
     for (int i = 0; i < d->n_threads; i++) {
         d->threads[i].phase = 0;
         d->threads[i].panel_of = NULL;
+        d->threads[i].parts.of = NULL;
         d->threads[i].ordered[0].x = d->threads[i].ordered[1].x = NULL;
         d->threads[i].adapted[0].x = d->threads[i].adapted[1].x = NULL;
     }
@@ -816,6 +817,11 @@ static void cpu_state_memory(const struct device *device, struct state_memory *o
     kv_state_memory((const struct cpu_device *)device, out);
 }
 
+static void cpu_state_rings(const struct device *device, int session, struct state_memory *out)
+{
+    kv_state_rings((const struct cpu_device *)device, session, out);
+}
+
 static size_t cpu_state_at(const struct device *device, int layer)
 {
     return layout_of((const struct cpu_device *)device, layer)->at;
@@ -898,6 +904,7 @@ const struct device_ops cpu_device_ops = {
     .state_types = cpu_state_types,
     .state_share = cpu_state_share,
     .state_memory = cpu_state_memory,
+    .state_rings = cpu_state_rings,
     .state_at = cpu_state_at,
     .state_pages = cpu_state_pages,
     .state_cut = cpu_state_cut,

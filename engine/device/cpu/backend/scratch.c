@@ -415,6 +415,26 @@ static void lay_products(const struct cpu_device *d, struct arena *c, const stru
     }
 }
 
+/* What a thread has for the output projections of heads that are routed. */
+static void lay_parts(const struct cpu_device *d, struct arena *c, struct thread_scratch *s)
+{
+    size_t cols = 0, bytes = 0;
+
+    for (int l = 0; l < d->model->hp.n_layers; l++) {
+        const struct matrix *o = &d->model->layers[l].o;
+        size_t own = parts_cols(&shape_of(d, l)->mixer);
+
+        cols = scratch_most(cols, own);
+        if (own)
+            bytes = scratch_most(bytes, NUM_LANES * dtype_row_bytes(o->type, o->cols));
+    }
+    s->parts.units = arena_take(c, cols / NUM_BLOCK + 1, sizeof *s->parts.units);
+    s->parts.weights = arena_take(c, bytes, 1);
+    s->parts.act = arena_take(c, cols / NUM_BLOCK + 1, sizeof *s->parts.act);
+    s->parts.row = arena_take(c, cols, sizeof(float));
+    s->parts.panel = arena_take(c, cols, sizeof(float));
+}
+
 /* What a thread has for mixers and routers. */
 static void lay_attention(const struct cpu_device *d, struct arena *c, const struct sizes *z,
                           struct thread_scratch *s)
@@ -461,6 +481,7 @@ size_t scratch_lay(struct cpu_device *d, uint8_t *base)
 
         lay_products(d, c, &z, &s);
         lay_attention(d, c, &z, &s);
+        lay_parts(d, c, &s);
         if (base)
             d->threads[i] = s;
     }

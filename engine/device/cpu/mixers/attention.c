@@ -206,39 +206,11 @@ static bool gates_are_factors(const struct mixer_shape *a)
     return a->gate_softplus || a->gate == GATE_HEADS || a->gate == GATE_ROUTED;
 }
 
-/* Heads that are routed: their weights, as gates, and 0 of heads that a row does not use. */
-static void route_heads(struct cpu_device *d, int tid, int layer, int rows, const float *x)
-{
-    static const struct router_shape router = {.kind = ROUTER_SOFTMAX, .normalised = true};
-    const struct mixer_shape *a = &shape_of(d, layer)->mixer;
-    struct thread_scratch *s = &d->threads[tid];
-    int hidden = d->model->hp.hidden, experts[CPU_USED_MAX];
-    float weights[CPU_USED_MAX];
-
-    phase_open(d, tid, rows);
-    for (int t; (t = phase_take(d, tid, 1)) < rows;) {
-        float *gates = d->gates + (size_t)t * (size_t)a->heads;
-
-        input_prepare_row(d, layer, false, x, s->row, NULL, rows, t);
-        d->k->router(d->head_router[layer], head_groups(a), hidden, s->row, s->router);
-        num_route(&router, s->router, NULL, a->experts, a->used, experts, weights);
-        memset(gates, 0, (size_t)a->heads * sizeof *gates);
-        for (int i = 0; i < a->used; i++)
-            for (int h = experts[i]; h < a->heads; h += a->experts)
-                gates[h] = weights[i];
-    }
-    phase_end(d, tid);
-}
-
 /* Whether none of a task's heads of the only row counts. */
 static bool unused(const struct cpu_device *d, const struct mixer_shape *a,
                    const struct qkv_task *t)
 {
-    bool none = a->experts > 0 && t->kind == QKV_QUERIES;
-
-    for (int h = 0; h < t->heads && none; h++)
-        none = d->gates[t->first + h] == 0.0f;
-    return none;
+    return a->experts && t->kind == QKV_QUERIES && heads_unused(d, t->first, t->heads) == t->heads;
 }
 
 static void finish_gates(const struct mixer_shape *a, float *gates, int n)
@@ -546,6 +518,12 @@ static struct span_share share_at(const struct cpu_device *d, const struct mixer
     return s;
 }
 
+/* Whether only the heads that count are attended: of a row alone, unless scores are kept. */
+static bool skips_heads(const struct cpu_device *d, const struct mixer_shape *a, int rows)
+{
+    return a->experts && rows == 1 && !d->kept_scores;
+}
+
 /* Few rows: tasks are (rows, chunk, key/value head), results go to the shared chunk buffers. Rows
  * share a task, which reads keys and values for all of them, unless that leaves threads without
  * one. Heads vary fastest, because a chunk's are adjacent: a step to another chunk costs TLB
@@ -555,6 +533,7 @@ static void attend_split(struct cpu_device *d, int tid, int layer, int rows)
     const struct mixer_shape *m = &shape_of(d, layer)->mixer;
     int hd = shape_value_dim(m), group = m->heads / m->kv_heads, total = all_tasks(d, m, true),
         of = keys_layer(d, layer);
+    bool skips = skips_heads(d, m, rows);
     struct thread_scratch *s = &d->threads[tid];
 
     phase_open(d, tid, total);
@@ -569,16 +548,21 @@ static void attend_split(struct cpu_device *d, int tid, int layer, int rows)
                                   : kv_keys(d, span->state, of, 0,
                                             chunk + 1 < chunks ? chunk + 1 : chunk);
 
-        for (int g = 0; g < group; g += KERNEL_QUERIES) {
-            int head = kvh * group + g, heads = min_int(KERNEL_QUERIES, group - g);
+        for (int g = 0, heads; g < group; g += heads) {
+            int head = kvh * group + g, idle = skips ? heads_unused(d, head, group - g) : 0,
+                most = min_int(KERNEL_QUERIES, group - g);
             size_t at = split_at(d, m, rows, row, head) + (size_t)chunk;
-            struct queries a = {
+            struct queries a;
+
+            heads = idle ? idle : skips ? heads_used(d, head, most) : most;
+            if (idle)
+                continue;
+            a = (struct queries){
                 span->state, layer,
                 kvh,         span->pos + r0,
                 n,           head,
                 heads,       gather_queries(d, s, m->heads, m->key_dim, row, n, head, heads),
                 row};
-
             attend_chunk(d, s, chunk, &a,
                          &(struct partial){d->chunk_o + at * (size_t)hd, d->chunk_max + at,
                                            d->chunk_sum + at, (ptrdiff_t)d->chunks_max * hd,
@@ -699,7 +683,10 @@ static void merge_row(struct cpu_device *d, int tid, const void *ctx)
     int hd = shape_value_dim(a), chunks = span_chunks(d->spans);
 
     for (int h = 0; h < a->heads; h++)
-        merge_split(d, layer, 1, 0, h, chunks, s->row + (size_t)h * (size_t)hd);
+        if (a->experts && heads_unused(d, h, 1))
+            memset(s->row + (size_t)h * (size_t)hd, 0, (size_t)hd * sizeof(float));
+        else
+            merge_split(d, layer, 1, 0, h, chunks, s->row + (size_t)h * (size_t)hd);
     gate_heads(d, a, 0, 0, a->heads, s->row);
     if (!matrix_takes_rows(o))
         input_quantise(d, s->row, o->cols, s->act, 1, 0);
@@ -723,6 +710,10 @@ static struct input attend(struct cpu_device *d, int tid, int layer, const struc
         if (rows == 1) {
             in.rows = s->row;
             in.panels = s->act;
+            if (m->experts) {
+                s->used = heads_parts(d, m);
+                in.only = &s->used;
+            }
             return in;
         }
         phase_open(d, tid, total);
@@ -760,7 +751,7 @@ static void attention_phases(struct cpu_device *d, int tid, int layer, int rows,
     assert(layer >= 0 && layer < d->model->hp.n_layers);
     assert(rows > 0 && rows <= d->max_rows);
     if (shape_of(d, layer)->mixer.experts)
-        route_heads(d, tid, layer, rows, x);
+        heads_route(d, tid, layer, rows, x);
     qkv_phase(d, tid, layer, &in, x);
     if (shape_of(d, layer)->mixer.index_heads)
         indexer_phases(d, tid, layer, rows);

@@ -231,6 +231,14 @@ void kv_state_memory(const struct cpu_device *d, struct state_memory *out)
                                  .tokens = (int)d->page_tokens};
 }
 
+void kv_state_rings(const struct cpu_device *d, int session, struct state_memory *out)
+{
+    const struct kv_state *s = &d->pool_kv.states[session];
+
+    *out = (struct state_memory){
+        .at = s->rings, .bytes = s->rings ? d->ring_bytes : 0, .tokens = NUM_CHUNK};
+}
+
 int kv_state_share(struct cpu_device *d, int from, int to, int n)
 {
     struct kv_state *a = open_state(d, from), *b = open_state(d, to);

@@ -174,9 +174,11 @@ static struct ngram_shape ngrams(const struct hparams *hp, struct describer *d)
                             .each = describe_int(d, "heads_per_ngram", 8, 1, NGRAM_HASHES_MOST),
                             .taps = describe_int(d, "ple_conv_kernel_size", 4, 1, NGRAM_TAPS_MOST),
                             .channels = hp->streams * hp->hidden,
-                            .end = describe_int_at(d, "eos_token_id", 0, -1)};
+                            .end = describe_int_at(d, "text_config.eos_token_id", 0, -1)};
     int n = ngram_hashes(&s);
 
+    if (s.end < 0)
+        s.end = describe_int_at(d, "eos_token_id", 0, -1);
     s.width = describe_is_gguf(d) ? n * describe_int(d, "ple_row", 0, 1, 1 << 16)
                                   : describe_int(d, "ple_embed_dim", hp->hidden, 1, 1 << 20);
     if (n > NGRAM_HASHES_MOST || s.width < n || s.width % n || s.width % 16)
