@@ -469,6 +469,42 @@ STRANGERS |= {
 }
 
 
+CSA, HCA, NEAR = "compressed_sparse_attention", "heavily_compressed_attention", "sliding_attention"
+STRANGERS |= {
+    "deepseek_v4": dict(
+        near=dict(layer_types=[NEAR] * 3), all_chosen=dict(layer_types=[CSA] * 3), all_heavy=dict(layer_types=[HCA] * 3), turned=dict(layer_types=[HCA, CSA, NEAR]),
+        kinds_unsaid=dict(layer_types=GONE, mlp_layer_types=GONE, num_hidden_layers=5),
+        numbers=dict(layer_types=GONE, mlp_layer_types=GONE, compress_rates=GONE, compress_ratios=[0, 4, 128, 4], num_hash_layers=2, num_hidden_layers=4),
+        numbers_rated=dict(layer_types=GONE, compress_rates=GONE, compress_ratios=[128, 4, 0], compress_rate_csa=3, compress_rate_hca=5),
+        numbers_further=dict(layer_types=GONE, compress_ratios=[128, 4, 4, 0, 0]), other_number=dict(layer_types=GONE, compress_ratios=[0, 4, 16]),
+        rates_2=dict(compress_rates={CSA: 2, HCA: 3}), rates_odd=dict(compress_rates={CSA: 5, HCA: 7}), rates_long=dict(compress_rates={CSA: 16, HCA: 200}),
+        rate_1=dict(compress_rates={CSA: 1, HCA: 8}), window_1=dict(sliding_window=1), window_2=dict(sliding_window=2), window_wide=dict(sliding_window=200),
+        streams_3=dict(hc_mult=3), streams_4=dict(hc_mult=4), streams_8=dict(hc_mult=8), stream_1=dict(hc_mult=1), streams_16=dict(hc_mult=16), round_1=dict(hc_sinkhorn_iters=1),
+        rounds_20=dict(hc_sinkhorn_iters=20), no_rounds=dict(hc_sinkhorn_iters=0), stream_eps=dict(hc_eps=1e-2), eps_1e20=dict(rms_norm_eps=1e-20), eps=dict(rms_norm_eps=1e-3),
+        group_1=dict(o_groups=1), groups_4=dict(o_groups=4, o_lora_rank=3), groups_3=dict(o_groups=3), groups_wide=dict(o_lora_rank=40), one_head=dict(num_attention_heads=1, o_groups=1),
+        heads_6=dict(num_attention_heads=6, o_groups=3), two_kv=dict(num_key_value_heads=2), wide_heads=dict(head_dim=48), odd_heads=dict(head_dim=40), heads_24=dict(head_dim=24),
+        thin_heads=dict(head_dim=16), rotated_all=dict(head_dim=16, partial_rotary_factor=1.0), rotated_2=dict(partial_rotary_factor=0.0625), rotated_odd=dict(partial_rotary_factor=0.1),
+        rotated_unsaid=dict(partial_rotary_factor=GONE), rotated_by_number=dict(partial_rotary_factor=GONE, qk_rope_head_dim=6), q_rank_odd=dict(q_lora_rank=5),
+        index_1=dict(index_topk=1), index_all=dict(index_topk=64), index_heads_2=dict(index_n_heads=2), index_wide=dict(index_head_dim=48), index_odd=dict(index_head_dim=24),
+        by_token=dict(mlp_layer_types=["hash_moe"] * 3), none_by_token=dict(mlp_layer_types=["moe"] * 3), by_token_last=dict(mlp_layer_types=["moe", "moe", "hash_moe"]),
+        by_number=dict(mlp_layer_types=GONE, num_hash_layers=1), by_no_number=dict(mlp_layer_types=GONE, num_hash_layers=0), top_1=dict(num_experts_per_tok=1),
+        all_experts=dict(num_experts_per_tok=4), one_expert=dict(n_routed_experts=1, num_experts_per_tok=1), many_experts=dict(n_routed_experts=24, num_experts_per_tok=7),
+        no_shared=dict(n_shared_experts=0), two_shared=dict(n_shared_experts=2), not_normed=dict(norm_topk_prob=False), sigmoid=dict(scoring_func="sigmoid"),
+        softmax=dict(scoring_func="softmax"), factor=dict(routed_scaling_factor=0.3), factor_unsaid=dict(routed_scaling_factor=GONE), clamp_tight=dict(swiglu_limit=0.2),
+        clamp_unsaid=dict(swiglu_limit=GONE), clamp_none=dict(swiglu_limit=0.0), gelu=dict(hidden_act="gelu"), relu=dict(hidden_act="relu"), biases=dict(attention_bias=True),
+        mlp_biases=dict(mlp_bias=True), tied=dict(tie_word_embeddings=True), odd_width=dict(moe_intermediate_size=5), odd_hidden=dict(hidden_size=36),
+        yarn=dict(rope_parameters=dict(ROPE, rope_type="yarn", factor=16.0, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=16)),
+        yarn_factor=dict(rope_parameters=dict(ROPE, rope_type="yarn", factor=16.0, attention_factor=1.3, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=16)),
+        yarn_nested=dict(rope_parameters={"main": dict(ROPE, rope_theta=300.0, partial_rotary_factor=0.25), "compress": dict(
+            ROPE, rope_type="yarn", rope_theta=900.0, factor=4.0, partial_rotary_factor=0.25, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=16)}),
+        main_scaled=dict(rope_parameters={"main": dict(ROPE, rope_type="linear", factor=2.0, rope_theta=300.0, partial_rotary_factor=0.25),
+                                          "compress": dict(ROPE, rope_theta=900.0, partial_rotary_factor=0.25)}),
+        linear=dict(rope_parameters=dict(ROPE, rope_type="linear", factor=2.0)),
+        scaling=dict(rope_parameters=GONE, rope_scaling=dict(type="yarn", factor=16.0, beta_fast=32, beta_slow=1, original_max_position_embeddings=16)),
+        thetas_unsaid=dict(rope_theta=GONE, compress_rope_theta=GONE), wide_vocabulary=dict(vocab_size=333)),
+}
+
+
 def make(family, name, changes, to):
     if family in plain_reference.CONFIGS:
         plain_reference.make(family, to, 24, 1, changes)

@@ -332,6 +332,7 @@ static void look_at_engine(struct dispatcher *h)
         return;
     h->looked_ns = clock_now();
     f->passes = t->passes;
+    f->at_once = t->at_once;
     f->audited = 0;
     f->devices_wrong = f->devices_lost = 0;
     for (int d = 1; d < t->n_devices && d < DEVICE_MAX; d++) {

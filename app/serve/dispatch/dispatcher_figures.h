@@ -16,6 +16,7 @@ struct dispatcher_figures {
     uint64_t held_tokens;           /* in the KV caches of the sessions */
     /* the engine's own, at most a second old */
     struct pass_figures passes;
+    struct at_once_figures at_once;
     uint64_t audited; /* jobs of devices (telemetry.h, health) */
     int devices_wrong, devices_lost;
     struct disk_figures stored;

@@ -29,7 +29,7 @@ static const struct family_key keys[] = {
     {FIELD(second_rope.theta), KEY_FLOAT, {"rope.freq_base"},
      {"rope_parameters.main.rope_theta", "rope_theta"}, 10000.0, 1.0, 1e12},
     {FIELD(common.norms.eps), KEY_FLOAT, {"attention.layer_norm_rms_epsilon"}, {"rms_norm_eps"},
-     1e-6, 1e-12, 1.0},
+     1e-6, 1e-30, 1.0},
     {FIELD(common.mixer.window), KEY_INT, {"attention.sliding_window"}, {"sliding_window"},
      128, 1, 1 << 27},
     {FIELD(common.mixer.q_rank), KEY_INT, {"attention.q_lora_rank"}, {"q_lora_rank"},
@@ -237,6 +237,8 @@ static void check_heads(const struct hparams *hp, struct describer *d)
         describe_refuse(d, "%d heads make no %d groups (o_groups)", m->heads, m->out_groups);
 }
 
+#define MAIN_TYPE "rope_parameters.main.rope_type"
+
 /* Cosines and sines of YaRN are as they are unless config.json says otherwise: GGUF files mean the
  * same and say nothing. */
 static void settle_rope(struct hparams *hp, struct describer *d)
@@ -251,6 +253,9 @@ static void settle_rope(struct hparams *hp, struct describer *d)
     if (part != 0.0f && (int)((float)hp->common.mixer.key_dim * part) != hp->common.mixer.rope_dims)
         describe_refuse(d, "rope_parameters.compress rotates another part of a head than the rest "
                            "of its config.json says");
+    if (family_config(d->f, MAIN_TYPE).type != META_NONE && !describe_is(d, MAIN_TYPE, "default"))
+        describe_refuse(d, MAIN_TYPE " of its config.json is not \"default\", which layers without "
+                                     "compressed keys are computed with");
     hp->second_rope.dims = hp->second_rope.of = hp->common.mixer.rope_dims;
 }
 
