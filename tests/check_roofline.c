@@ -39,6 +39,20 @@ static struct model make_model(void)
     return m;
 }
 
+/* 1 of 3 experts of heads: a third of the queries and of the outputs. */
+START_TEST(heads_that_are_routed_count_as_used)
+{
+    struct model m = make_model();
+    struct roofline r;
+
+    m.hp.common.mixer.heads = m.hp.common.mixer.experts = 3;
+    m.hp.common.mixer.used = 1;
+    roofline_init(&r, &m, KV_F16, KV_F32);
+    ck_assert_uint_eq(r.attention, 2 * (2 * 100 + 2 * 100));
+    ck_assert_uint_eq(r.all_weights, 1600 + 2 * 4 * 210 + 5080 + 640);
+}
+END_TEST
+
 START_TEST(bytes_by_hand)
 {
     struct model m = make_model();
@@ -158,7 +172,7 @@ START_TEST(the_meter_leaves_what_others_need)
     /* files in memory leave few pages free; the buffer is four caches all the same */
     membw_limit(plenty);
     ck_assert_uint_eq(membw_far_bytes(),
-                      4 * membw_cache_bytes() > (uint64_t)1 << 30  ? (uint64_t)1 << 30
+                      4 * membw_cache_bytes() > (uint64_t)1 << 30    ? (uint64_t)1 << 30
                       : 4 * membw_cache_bytes() < (uint64_t)64 << 20 ? (uint64_t)64 << 20
                                                                      : 4 * membw_cache_bytes());
     membw_limit(NULL);
@@ -192,6 +206,7 @@ static Suite *suite(void)
     Suite *s = suite_create("roofline");
     TCase *t = tcase_create("roofline");
 
+    tcase_add_test(t, heads_that_are_routed_count_as_used);
     tcase_add_test(t, bytes_by_hand);
     tcase_add_test(t, memory_speed_is_a_number);
     tcase_add_test(t, given_memory_is_read_and_too_little_is_refused);

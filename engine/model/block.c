@@ -302,6 +302,18 @@ uint64_t model_token_experts(const struct model *m, int layer)
     return (f->experts ? routed * (uint64_t)f->used / (uint64_t)f->experts : 0) + further;
 }
 
+uint64_t model_token_mixer(const struct model *m, int layer)
+{
+    const struct mixer_shape *s = &hparams_layer(&m->hp, layer)->mixer;
+    const struct layer_weights *l = &m->layers[layer];
+    uint64_t all = model_block_parts(m, (struct block_id){BLOCK_ATTENTION, layer, 0}).matrices;
+
+    if (!s->experts)
+        return all;
+    return all -
+           (l->q.bytes + l->o.bytes) * (uint64_t)(s->experts - s->used) / (uint64_t)s->experts;
+}
+
 void model_largest_expert(const struct model *m, uint64_t bytes[3])
 {
     struct block_matrix list[BLOCK_MATRICES];

@@ -103,6 +103,9 @@ uint64_t model_block_bytes(const struct model *m, struct block_id id);
 /* Bytes of the experts' matrices that one token uses in a layer, at the mean size of the routed
  * ones; shared ones are always used, and of adjugate ones as many as of the routed. */
 uint64_t model_token_experts(const struct model *m, int layer);
+/* Bytes of a layer's mixer's matrices that one token uses: of heads that are routed, the queries'
+ * rows and the outputs' columns of those that it uses. */
+uint64_t model_token_mixer(const struct model *m, int layer);
 /* Bytes of the largest gate, up and down of any expert: sizes of a buffer for any expert. */
 void model_largest_expert(const struct model *m, uint64_t bytes[3]);
 

@@ -30,7 +30,7 @@ static uint64_t active_bytes(const struct model *m)
     for (int l = 0; l < m->hp.n_layers; l++) {
         struct block_bytes b = model_block_parts(m, (struct block_id){BLOCK_ATTENTION, l, 0});
 
-        sum += b.matrices + b.router + model_token_experts(m, l);
+        sum += model_token_mixer(m, l) + b.router + model_token_experts(m, l);
     }
     return sum;
 }

@@ -46,7 +46,7 @@ void roofline_init(struct roofline *r, const struct model *m, enum kv_type kv_k,
 
         r->all_weights += b.matrices + b.norms + b.router;
         if (id.kind == BLOCK_ATTENTION) {
-            r->attention += b.matrices;
+            r->attention += model_token_mixer(m, id.layer);
             r->router_norms += b.router + b.norms;
         } else if (id.kind == BLOCK_HEAD) {
             r->head = b.matrices + b.norms;
