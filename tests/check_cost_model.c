@@ -423,24 +423,24 @@ START_TEST(verdicts_are_kept_by_model_and_device)
     snprintf(dir, sizeof dir, "%s/cache", support_tmpdir());
     cost_model_new(&s, &model, &state, 0, NULL);
     cost_model_device(s, 1, devices[1]);
-    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1], &k, why), 0);
+    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices, &k, why), 0);
     ck_assert_ptr_null(cost_model_verdict(s, PHASE_TOKENS));
     ck_assert_ptr_null(cost_model_input(s)->verdict);
-    ck_assert_msg(cost_model_verdict_store(s, dir, devices[1], &k, &v, &e) == 0, "%s", e.text);
+    ck_assert_msg(cost_model_verdict_store(s, dir, devices, &k, &v, &e) == 0, "%s", e.text);
     cost_model_free(s);
     cost_model_new(&s, &model, &state, 0, NULL);
     cost_model_device(s, 1, devices[1]);
-    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1], &other, why), 0);
+    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices, &other, why), 0);
     ck_assert_str_eq(why, "auto: the driver is 1.1 now, not 1.0");
-    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1], &k, why), 1);
+    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices, &k, why), 1);
     ck_assert_ptr_nonnull(cost_model_verdict(s, PHASE_TOKENS));
     ck_assert_str_eq(cost_model_input(s)->verdict, "hot:600M");
     cost_model_verdict(s, PHASE_PROMPT);
     ck_assert_str_eq(cost_model_input(s)->verdict, "gpu");
     model.hash = 43;
-    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices[1], &k, why), 0);
-    ck_assert_int_eq(cost_model_verdict_load(s, NULL, devices[1], &k, why), 0);
-    ck_assert_int_eq(cost_model_verdict_store(s, "/nonexistent/x", devices[1], &k, &v, &e), ERR_IO);
+    ck_assert_int_eq(cost_model_verdict_load(s, dir, devices, &k, why), 0);
+    ck_assert_int_eq(cost_model_verdict_load(s, NULL, devices, &k, why), 0);
+    ck_assert_int_eq(cost_model_verdict_store(s, "/nonexistent/x", devices, &k, &v, &e), ERR_IO);
     cost_model_free(s);
 }
 END_TEST
