@@ -7,6 +7,7 @@
 #include "engine/run/state/checkpoints.h"
 #include "engine/run/engine.h"
 #include "engine/run/prompt.h"
+#include "tests/fake_device.h"
 #include "tests/recurrent_device.h"
 #include "tests/support.h"
 #include "tests/tiny_model.h"
@@ -26,7 +27,7 @@ enum kind { FAKE, CONVOLUTIONS, WINDOWS, EVERY_OTHER, GEOMETRIES };
 #define WINDOW 12
 #define WINDOW_OF "*.attention.sliding_window=int:12"
 
-static struct engine *open_of(enum kind kind, int ubatch)
+static struct engine *open_on(enum kind kind, int ubatch, const struct device_ops *const *backends)
 {
     static const char *const texts[] = {WINDOW_OF};
     static const struct overrides window = {texts, 1};
@@ -42,7 +43,7 @@ static struct engine *open_of(enum kind kind, int ubatch)
                               .n_threads = 2,
                               .kv_k = KV_F16,
                               .kv_v = KV_F16,
-                              .backends = kind == FAKE ? recurrent : NULL,
+                              .backends = backends,
                               .cache_dir = support_tmpdir(),
                               .tune = DEVICE_TUNE_OFF,
                               .convert = -1};
@@ -52,6 +53,11 @@ static struct engine *open_of(enum kind kind, int ubatch)
     if (engine_open(&g, &c, &e) < 0)
         ck_abort_msg("%s", e.text);
     return g;
+}
+
+static struct engine *open_of(enum kind kind, int ubatch)
+{
+    return open_on(kind, ubatch, kind == FAKE ? recurrent : NULL);
 }
 
 static struct engine *open_engine(int ubatch)
@@ -445,6 +451,34 @@ START_TEST(rings_go_back)
 }
 END_TEST
 
+/* Devices are measured with rows of a prompt behind those of the chat: in a ring these replace old
+ * ones, which going back must not take for the chat's. */
+START_TEST(rings_go_back_after_measuring)
+{
+    static const struct device_ops *const two[] = {&fake_device_plain_ops, &cpu_device_ops, NULL};
+    struct engine *g = open_on(WINDOWS, 16, two), *whole = open_of(WINDOWS, CONTEXT);
+    size_t vocab = (size_t)engine_info(g)->model->hp.n_vocab;
+    float *want = mem_alloc(vocab, sizeof *want), *got = mem_alloc(vocab, sizeof *got);
+    int ids[LONG], back = 225 + 5 * _i;
+    struct error e = {0};
+
+    fill(ids, LONG, (int)vocab, 7);
+    eval(g, ids, LONG, 16, NULL);
+    ck_assert_msg(engine_planner_input(g, true, true, true, &e) != NULL, "%s", e.text);
+    ck_assert_int_eq(engine_info(g)->n_devices, 2);
+    eval(whole, ids, LONG, 64, NULL);
+    engine_session_rewind(g, LONG - back);
+    engine_session_rewind(whole, LONG - back);
+    eval(g, ids + LONG - back + 1, 40, 1, got);
+    eval(whole, ids + LONG - back + 1, 40, 64, want);
+    ck_assert_mem_eq(got, want, vocab * sizeof *got);
+    mem_free(want);
+    mem_free(got);
+    engine_close(g);
+    engine_close(whole);
+}
+END_TEST
+
 /* A chat longer than the ring: what is computed again for a second turn, the answer again, the
  * question edited and a turn taken back. */
 START_TEST(a_long_chat_of_rings)
@@ -570,6 +604,7 @@ int main(void)
     tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, rings_say_what_whole_contexts_say, WINDOWS, GEOMETRIES + 1);
     tcase_add_loop_test(t, rings_go_back, WINDOWS, GEOMETRIES + 1);
+    tcase_add_loop_test(t, rings_go_back_after_measuring, 0, 5);
     tcase_add_test(t, a_long_chat_of_rings);
     tcase_add_test(t, rings_are_worth_their_copies);
     suite_add_tcase(s, t);

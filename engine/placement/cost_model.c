@@ -21,7 +21,6 @@
 #define REPEATS 9
 #define PROMPT_REPEATS 5
 #define WARM_UPS 2
-#define PROMPT_ROWS 256   /* of a prompt's job: enough for the kernels that read a weight once */
 #define PROMPT_ENTRIES 32 /* of them, that an expert gets */
 #define GPU_BLOCKS 4      /* layers whose blocks are uploaded to a device for measuring */
 #define KEEP_FREE 0.9     /* share of a device's memory for plans */
@@ -233,7 +232,7 @@ struct bench {
     struct expert_group groups[16];
     int row[16 * PROMPT_ENTRIES], slot[16 * PROMPT_ENTRIES];
     int prompt_rows;         /* of a prompt's job on this device */
-    float *scores, *weights; /* (PROMPT_ROWS, n_experts), (PROMPT_ROWS, n_experts_used) */
+    float *scores, *weights; /* (COST_MODEL_ROWS, n_experts), (COST_MODEL_ROWS, n_experts_used) */
     int *experts;            /* likewise */
     struct error *e;
 };
@@ -531,7 +530,8 @@ static int bench_open(struct cost_model *s, struct error *e)
 {
     const struct hparams *hp = &s->model->hp;
     int slots = hp->n_experts_used > 16 ? hp->n_experts_used : 16,
-        outputs = (slots * PROMPT_ENTRIES > PROMPT_ROWS ? slots * PROMPT_ENTRIES : PROMPT_ROWS) *
+        outputs = (slots * PROMPT_ENTRIES > COST_MODEL_ROWS ? slots * PROMPT_ENTRIES
+                                                            : COST_MODEL_ROWS) *
                   hp->hidden,
         widest = hp->n_vocab > outputs ? hp->n_vocab : outputs;
     struct bench *b = mem_alloc(1, sizeof *b);
@@ -539,17 +539,17 @@ static int bench_open(struct cost_model *s, struct error *e)
     s->bench = b;
     if (b) {
         /* shape_normed_rows at most */
-        b->x = mem_alloc(2 * PROMPT_ROWS * (size_t)hp->hidden, sizeof *b->x);
+        b->x = mem_alloc(2 * COST_MODEL_ROWS * (size_t)hp->hidden, sizeof *b->x);
         b->y = mem_alloc((size_t)widest, sizeof *b->y);
-        b->scores = mem_alloc(PROMPT_ROWS * (size_t)hp->n_experts, sizeof *b->scores);
-        b->weights = mem_alloc(PROMPT_ROWS * (size_t)hp->n_experts_used, sizeof *b->weights);
-        b->experts = mem_alloc(PROMPT_ROWS * (size_t)hp->n_experts_used, sizeof *b->experts);
+        b->scores = mem_alloc(COST_MODEL_ROWS * (size_t)hp->n_experts, sizeof *b->scores);
+        b->weights = mem_alloc(COST_MODEL_ROWS * (size_t)hp->n_experts_used, sizeof *b->weights);
+        b->experts = mem_alloc(COST_MODEL_ROWS * (size_t)hp->n_experts_used, sizeof *b->experts);
     }
     if (!b || !b->x || !b->y || !b->scores || !b->weights || !b->experts) {
         cost_model_measure_stop(s);
         return error_set(e, ERR_MEMORY, "out of memory for measuring the devices");
     }
-    for (int i = 0; i < 2 * PROMPT_ROWS * hp->hidden; i++)
+    for (int i = 0; i < 2 * COST_MODEL_ROWS * hp->hidden; i++)
         b->x[i] = (float)((i * 7919) % 255 - 127) * 0.01f;
     return 0;
 }
@@ -593,7 +593,8 @@ int cost_model_measure_step(struct cost_model *s, struct device *const *devices,
         b->dev = devices[b->index];
         b->ops = base->ops;
         b->kv_len = kv_len < base->config.context ? kv_len : -1;
-        b->prompt_rows = base->config.max_rows < PROMPT_ROWS ? base->config.max_rows : PROMPT_ROWS;
+        b->prompt_rows = base->config.max_rows < COST_MODEL_ROWS ? base->config.max_rows
+                                                                 : COST_MODEL_ROWS;
         if (b->prompt_rows > base->config.context - kv_len)
             b->prompt_rows = base->config.context - kv_len;
         for (; b->stage < STAGES; b->stage++, b->begun = false) {

@@ -8,6 +8,10 @@
 #include "engine/device/state.h"
 #include "engine/placement/planner.h"
 
+/* Rows of a prompt's job that is measured, at most: enough for the kernels that read a weight once
+ */
+#define COST_MODEL_ROWS 256
+
 struct cost_model;
 
 /* With the CPU only at first. An attention block's size includes the state of n sessions (0:

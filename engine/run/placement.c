@@ -299,6 +299,12 @@ static const struct verdict *verdict_seek(struct engine *g)
     return v;
 }
 
+/* A measurement wrote up to `most` rows behind those of the chat. */
+static void measured(struct engine *g, int most)
+{
+    kv_measured(&g->kv, g->session->n_tokens, most < g->info.ubatch ? most : g->info.ubatch);
+}
+
 /* What a spec needs before it can become a plan: devices, auto's verdict, balanced's costs. 1:
  * ready; 0: not yet, call again at the next safe point. */
 static int place_ready(struct engine *g, const char *text, struct error *e)
@@ -325,6 +331,7 @@ static int place_ready(struct engine *g, const char *text, struct error *e)
     costs_load(g);
     rc = cost_model_measure_step(g->cost_model, g->devices, g->n_devices, g->session->n_tokens,
                                  &plans, g->busy ? step_ns(g) : 0, e);
+    measured(g, COST_MODEL_ROWS);
     if (rc != ERR_DEVICE)
         return rc;
     /* a device that fails is found out when it computes; the others' costs may be known */
@@ -970,10 +977,14 @@ const struct planner_input *engine_planner_input(struct engine *g, bool open_dev
     if (open_devices)
         devices_seek(g, named);
     plans = plans_of(g);
-    if (measure && g->n_devices > 1 &&
-        cost_model_measure(g->cost_model, g->devices, g->n_devices, g->session->n_tokens, &plans,
-                           e) < 0)
-        return NULL;
+    if (measure && g->n_devices > 1) {
+        int rc = cost_model_measure(g->cost_model, g->devices, g->n_devices, g->session->n_tokens,
+                                    &plans, e);
+
+        measured(g, COST_MODEL_ROWS);
+        if (rc < 0)
+            return NULL;
+    }
     verdict_seek(g);
     fill_input(g, PHASE_TOKENS, in);
     return in;
@@ -1112,6 +1123,7 @@ int engine_auto(struct engine *g, uint64_t (*now)(void *ctx), void *ctx, struct 
         return 0;
     clock.begun = auto_now(&clock);
     rc = trial_measure(&costs, &run, e);
+    measured(g, TRIAL_ROWS);
     if (rc == ERR_CANCELLED)
         engine_session_uncancel(g->session);
     if (rc < 0 || (rc = verdict_decide(&v, &costs, in, e)) < 0)

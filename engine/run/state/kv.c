@@ -322,6 +322,17 @@ void kv_failed(struct kv *kv, int session, int layer, int device, int end)
     h->begin = h->begin > h->end ? h->end : h->begin;
 }
 
+void kv_measured(struct kv *kv, int pos, int rows)
+{
+    for (int d = 0; d < DEVICE_MAX && kv->held[0]; d++)
+        for (int l = 0; l < kv->n_layers; l++) {
+            struct kv_held *h = held_at(kv, 0, l, d);
+
+            overwritten(kv, h, l, pos + rows - 1);
+            h->begin = h->begin > h->end ? h->end : h->begin;
+        }
+}
+
 void kv_dropped(struct kv *kv, int layer, int device)
 {
     if (kv_in_place(kv, layer, device))

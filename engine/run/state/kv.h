@@ -91,6 +91,9 @@ void kv_forget(struct kv *kv, int session, int layer, int device);
 /* A job for rows up to `end` failed: its layer's recurrent state on that device is void, and the
  * rows that would have been overwritten. */
 void kv_failed(struct kv *kv, int session, int layer, int device, int end);
+/* Jobs for timing (attention_job.trial) may have written rows of the first session from pos on, on
+ * any device: in rings, what those replaced is gone. */
+void kv_measured(struct kv *kv, int pos, int rows);
 /* A device freed its state of a layer, for every session. */
 void kv_dropped(struct kv *kv, int layer, int device);
 /* Copies the rows before pos of a layer, or its state at pos, to a device, about max_bytes per call
