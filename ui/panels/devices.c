@@ -225,7 +225,7 @@ static int other_draw(struct canvas *c, struct rect r, const struct ui_model *m,
     const struct ui_device *d = &m->devices[i];
     const struct device_stats *t = &m->live.devices[i];
     struct style dim = theme_style(&m->theme, ROLE_STYLE_DIM), s = theme_device(&m->theme, i);
-    char text[200], state[DEVICE_WHY + 20];
+    char text[DEVICE_WHY + 300], state[DEVICE_WHY + 20];
     bool trouble;
     int x;
 
