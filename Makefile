@@ -330,4 +330,4 @@ include configs/packaging/package.mk
 clean:
 	rm -rf build moetop
 
--include $(OBJ:.o=.d) $(TESTSRC:%.c=$(B)/%.d) $(FUZZSRC:%.c=$(B)/%.d) $(TESTLIB:.o=.d) $(ASAN_WIDE:.o=.d) $(B)/tests/golden_tool.d $(B)/tests/grammar_masks.d $(B)/tests/uneven_cores.d
+-include $(OBJ:.o=.d) $(TESTSRC:%.c=$(B)/%.d) $(FUZZSRC:%.c=$(B)/%.d) $(TESTLIB:.o=.d) $(ASAN_WIDE:.o=.d) $(B)/tests/golden_tool.d $(B)/tests/grammar_masks.d $(B)/tests/uneven_cores.d $(B)/tests/faulty.d
