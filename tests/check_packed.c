@@ -353,6 +353,89 @@ START_TEST(golden_values)
 }
 END_TEST
 
+static void refuse(const char *says, const char *names);
+static void drop(struct made_file *m, const char *name);
+static void set_dims(struct made_tensor *t, int64_t d0, int64_t d1);
+
+/* DeepSeek V4's own checkpoints: FP8 by 128 x 128 and FP4 by 32 in one file, each with powers of
+ * two beside. Values of FP8 by their definition, those of FP4 as compressed-tensors has them. */
+static float e4m3(uint8_t code)
+{
+    int exponent = code >> 3 & 15, digits = code & 7;
+    float x = exponent ? ldexpf(1.0f + (float)digits / 8, exponent - 7)
+                       : ldexpf((float)digits / 8, -6);
+
+    return code & 128 ? -x : x;
+}
+
+/* The golden blocks with other scales, and the golden rows of MXFP4. */
+static void make_fp8_fp4(struct made_file *m)
+{
+    struct made_tensor *scales;
+    struct made_file four;
+
+    make(m, BLOCKS);
+    scales = part(m, "x.weight_scale_inv");
+    strcpy(scales->name, "x.scale");
+    scales->type = DTYPE_U8;
+    scales->bytes /= 4;
+    for (size_t i = 0; i < scales->bytes; i++)
+        scales->data[i] = (uint8_t)(117 + 3 * i);
+    make(&four, CT_MX);
+    strcpy(part(&four, "x.weight_packed")->name, "y.weight");
+    strcpy(part(&four, "x.weight_scale")->name, "y.scale");
+    for (int i = 0; i < four.n; i++)
+        m->t[m->n++] = four.t[i];
+}
+
+START_TEST(fp8_and_fp4_of_deepseek)
+{
+    const struct tensor_view *t, *codes = source_part(BLOCKS, ".weight");
+    struct made_file m;
+    struct weight_file *f;
+    struct error e = {0};
+    float got[1024];
+
+    ck_assert_int_eq(dtype_from_safetensors("F8_E8M0"), DTYPE_U8);
+    ck_assert_int_eq(dtype_from_safetensors("I8"), DTYPE_U8);
+    make_fp8_fp4(&m);
+    made_add(&m, "z.scale", DTYPE_F32, 3, 0, 0, NULL); /* somebody else's */
+    write_model(&m, FP8, 128);
+    made_release(&m);
+    ck_assert_msg(weight_file_open(&f, folder, false, &e) == 0, "%s", e.text);
+    ck_assert_uint_eq(weight_file_count(f), 3);
+    t = weight_file_find(f, "y.weight");
+    ck_assert_int_eq(t->type, DTYPE_MXFP4);
+    free(checked_values(t, CT_MX));
+    t = weight_file_find(f, "x.weight");
+    ck_assert_int_eq(t->type, DTYPE_F8);
+    for (int64_t r = 0; r < t->dims[0]; r++) {
+        int64_t cols = t->dims[1], across = (cols + 127) / 128;
+
+        packed_values(t, r, got);
+        for (int64_t c = 0; c < cols; c++) {
+            int at = (int)(r / 128 * across + c / 128);
+            float want = e4m3(((const uint8_t *)codes->data)[r * cols + c]) *
+                         ldexpf(1.0f, 117 + 3 * at - 127);
+
+            ck_assert_msg(got[c] == want, "row %d, column %d: %a, not %a", (int)r, (int)c,
+                          (double)got[c], (double)want);
+        }
+    }
+    weight_file_close(f);
+    make_fp8_fp4(&m);
+    drop(&m, "y.scale");
+    write_model(&m, FP8, 128);
+    made_release(&m);
+    refuse("tensor y.scale is missing beside", "y.weight");
+    make_fp8_fp4(&m);
+    set_dims(part(&m, "x.scale"), 3, 2);
+    write_model(&m, FP8, 128);
+    made_release(&m);
+    refuse("tensor x.scale has the shape (3, 2)", "128 x 128");
+}
+END_TEST
+
 /* ---- What is refused ---- */
 
 static void refuse(const char *says, const char *names)
@@ -1071,6 +1154,7 @@ static Suite *suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, open_source, close_source);
     tcase_add_loop_test(t, golden_values, 0, GOLDEN);
+    tcase_add_test(t, fp8_and_fp4_of_deepseek);
     tcase_add_test(t, missing_parts);
     tcase_add_test(t, damaged_parts);
     tcase_add_test(t, missing_shard);

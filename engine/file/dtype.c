@@ -44,6 +44,8 @@ int dtype_from_safetensors(const char *name)
 {
     if (strcmp(name, "U32") == 0) /* words of codes, whose sign means nothing */
         return DTYPE_I32;
+    if (strcmp(name, "I8") == 0 || strcmp(name, "F8_E8M0") == 0) /* of packings: bytes */
+        return DTYPE_U8;
     for (int i = 0; i < DTYPE_COUNT; i++)
         if (table[i].safetensors && strcmp(table[i].safetensors, name) == 0)
             return i;

@@ -13,6 +13,7 @@
 #include "engine/file/row_scaled.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,6 +28,7 @@ static const struct scheme schemes[] = {
                       ".weight_g_idx", ".weight_shape", false, {NULL}},
     [PACKING_FP8] = {"", "", {"_scale_inv", "_scale"}, NULL, NULL, NULL, true,
                      {".input_scale", ".activation_scale"}},
+    [PACKING_FP8_FP4] = {".weight", ".weight", {".scale"}, NULL, NULL, NULL, false, {NULL}},
     [PACKING_NVFP4] = {".weight_packed", ".weight", {".weight_scale"}, ".weight_global_scale", NULL,
                        NULL, false, {".input_global_scale", NULL}},
     [PACKING_MODELOPT] = {".weight", ".weight", {".weight_scale"}, ".weight_scale_2", NULL, NULL,
@@ -44,16 +46,17 @@ static const char *path_of(const struct showing *s, const struct tensor_view *t)
     return s->f->maps[s->f->tensors[t->index].map].path;
 }
 
-/* Whether it is a matrix of blocks with a scale beside them. */
-static bool has_scale(const struct showing *s, const struct tensor_view *t)
+/* Whether the scheme's scales are beside it. */
+static bool has_scale(const struct weight_file *f, const struct scheme *scheme,
+                      const struct tensor_view *t)
 {
     char name[FILE_NAME_MAX + 32];
-    size_t n = path_stem(t->name, s->scheme->codes);
+    size_t n = path_stem(t->name, scheme->codes);
 
-    if (t->type != DTYPE_NVFP4 || !n)
+    if (!n)
         return false;
-    snprintf(name, sizeof name, "%.*s%s", (int)n, t->name, s->scheme->scales[0]);
-    return file_find(s->f, name) != NULL;
+    snprintf(name, sizeof name, "%.*s%s", (int)n, t->name, scheme->scales[0]);
+    return file_find(f, name) != NULL;
 }
 
 static bool is_codes(const struct showing *s, const struct tensor_view *t)
@@ -64,7 +67,9 @@ static bool is_codes(const struct showing *s, const struct tensor_view *t)
         return (t->type == DTYPE_E4M3 || t->type == DTYPE_U8) && path_stem(t->name, ".weight");
     case PACKING_TABLE: return t->type == DTYPE_U8 && path_stem(t->name, ".weight");
     case PACKING_MLX: return t->type == DTYPE_I32 && path_stem(t->name, ".weight");
-    case PACKING_NVFP4_BLOCKS: return has_scale(s, t);
+    case PACKING_NVFP4_BLOCKS: return t->type == DTYPE_NVFP4 && has_scale(s->f, s->scheme, t);
+    case PACKING_FP8_FP4:
+        return (t->type == DTYPE_E4M3 || t->type == DTYPE_U8) && path_stem(t->name, ".weight");
     default: return path_stem(t->name, s->scheme->codes);
     }
 }
@@ -408,7 +413,8 @@ static int show_mxfp4_rows(const struct showing *s, struct packed *p)
     return 0;
 }
 
-/* A scale per row, per 128 x 128 elements, or for all; of each matrix, if there are several. */
+/* A scale per row, per 128 x 128 elements, or for all; of each matrix, if there are several. A byte
+ * is a power of two, OCP's E8M0. */
 static int show_fp8(const struct showing *s, struct packed *p)
 {
     const char *other = s->scheme->scales[1];
@@ -430,7 +436,8 @@ static int show_fp8(const struct showing *s, struct packed *p)
     p->cols = t->dims[t->n_dims - 1];
     p->rows = (t->n_dims == 3 ? t->dims[0] : 1) * p->matrix;
     front = t->n_dims == 3 && scales->n_dims ? 1 : 0;
-    if (!packed_is_float(scales->type) || scales->n_dims > t->n_dims ||
+    if (!(packed_is_float(scales->type) || scales->type == DTYPE_U8) ||
+        scales->n_dims > t->n_dims ||
         (t->n_dims == 3 && (!scales->n_dims || scales->dims[0] != t->dims[0])))
         return packed_wrong_shape(s, scales, "float scales of each matrix are needed");
     down = scales->n_dims > front ? scales->dims[front] : 1;
@@ -469,6 +476,8 @@ static int show_one(const struct showing *s, struct tensor_view *t, struct packe
     char *name;
 
     *p = (struct packed){.kind = s->packing->kind, .codes = *t, .bits = s->packing->bits};
+    if (p->kind == PACKING_FP8_FP4)
+        p->kind = t->type == DTYPE_U8 ? PACKING_MXFP4_ROWS : PACKING_FP8;
     p->per = p->bits ? 32 / p->bits : 0;
     switch (p->kind) {
     case PACKING_GPTQ:
@@ -517,7 +526,8 @@ static int check_orphan(const struct showing *s, const struct tensor_view *t)
     const char *const parts[] = {s->scheme->scales[0], s->scheme->scales[1], s->scheme->zeros,
                                  s->scheme->groups, s->scheme->further};
 
-    if (s->part[t->index] || is_codes(s, t) || s->packing->kind == PACKING_NVFP4_BLOCKS)
+    if (s->part[t->index] || is_codes(s, t) || s->packing->kind == PACKING_NVFP4_BLOCKS ||
+        (s->packing->kind == PACKING_FP8_FP4 && t->type != DTYPE_U8))
         return 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (path_stem(t->name, parts[i]) && (i != 1 || path_stem(t->name, ".weight_scale")))
@@ -549,12 +559,26 @@ static void drop_parts(const struct showing *s)
             f->packed[i].groups.name = f->packed[i].further.name = NULL;
 }
 
+/* FP8 with scales of DeepSeek V4's name. */
+static bool is_fp8_fp4(const struct weight_file *f)
+{
+    for (size_t i = 0; i < f->n_tensors; i++)
+        if (f->tensors[i].view.type == DTYPE_E4M3 &&
+            has_scale(f, &schemes[PACKING_FP8_FP4], &f->tensors[i].view))
+            return true;
+    return false;
+}
+
 int packed_show(struct weight_file *f, const struct packing *packing, struct error *e)
 {
-    struct showing s = {f, packing, &schemes[packing->kind], mem_alloc(f->n_tensors, 1), e};
+    struct packing p = *packing;
+    struct showing s = {f, &p, NULL, mem_alloc(f->n_tensors, 1), e};
     size_t n = 0, k = 0;
     int rc = 0;
 
+    if (p.kind == PACKING_FP8 && is_fp8_fp4(f))
+        p.kind = PACKING_FP8_FP4;
+    s.scheme = &schemes[p.kind];
     for (size_t i = 0; i < f->n_tensors; i++)
         n += is_codes(&s, &f->tensors[i].view);
     if (!s.part || !(f->packed = mem_alloc(n + 1, sizeof *f->packed))) {
@@ -648,10 +672,15 @@ static void put_integers(const struct packed *p, enum dtype type, int64_t row, i
 
 static float fp8_scale(const struct packed *p, int64_t row, int64_t column)
 {
-    int64_t down = (p->matrix + p->tall - 1) / p->tall, across = (p->cols + p->wide - 1) / p->wide;
+    int64_t down = (p->matrix + p->tall - 1) / p->tall, across = (p->cols + p->wide - 1) / p->wide,
+            at = (row / p->matrix * down + row % p->matrix / p->tall) * across + column / p->wide;
 
-    return packed_float(&p->scales, (row / p->matrix * down + row % p->matrix / p->tall) * across +
-                                        column / p->wide);
+    if (p->scales.type == DTYPE_U8) {
+        int exponent = ((const uint8_t *)p->scales.data)[at];
+
+        return exponent == 255 ? NAN : ldexpf(1.0f, exponent - 127);
+    }
+    return packed_float(&p->scales, at);
 }
 
 static void put_fp8(const struct packed *p, int64_t row, uint8_t *out)
