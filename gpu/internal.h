@@ -226,7 +226,7 @@ struct state_rows {
     struct ring_rows {
         struct host_piece piece; /* mem NULL: the session has none */
         bool bound;
-    } *ring; /* n_rings, by session: of its layers with a window */
+    } * ring; /* n_rings, by session: of its layers with a window */
     int n_rings;
 };
 

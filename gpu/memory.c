@@ -390,8 +390,7 @@ int memory_state_open(struct device *d, int session, struct error *e)
         return error_set(e, ERR_DEVICE, "OpenCL %s: session %d is open already",
                          d->target.info.name, session);
     if ((session >= d->kv_room && (rc = kv_tables(d, session + 1, e)) < 0) ||
-        (rc = rows_state_grown(d, d->kv_room, e)) < 0 ||
-        (rc = rows_ring_open(d, session, e)) < 0)
+        (rc = rows_state_grown(d, d->kv_room, e)) < 0 || (rc = rows_ring_open(d, session, e)) < 0)
         return rc;
     for (int l = 0; l < layers && rc == 0; l++)
         if (d->attention[l].kv)

@@ -52,7 +52,7 @@ struct input {
     struct act_block *panels; /* quantised weights */
     float *rows;              /* float weights: (n, stride) */
     ptrdiff_t stride;
-    const int *row; /* which row of the job each token is; NULL: token t is row t */
+    const int *row;                 /* which row of the job each token is; NULL: token t is row t */
     const struct input_parts *only; /* NULL, or what of the only token is not zero */
 };
 
