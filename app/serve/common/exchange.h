@@ -50,7 +50,7 @@ struct exchange {
     bool idle;         /* the client neither read nor sent anything within the time limit */
     bool late;         /* the client missed a deadline */
 
-    /* for the log: written by the answering thread before it ends the answer */
+    /* for the log: written by the answering thread before it ends the answer, under the lock */
     int prompt_tokens, cached_tokens, completion_tokens;
     uint64_t first_ns; /* when the first token of an answer was made; 0: none was */
 };

@@ -269,10 +269,13 @@ void answer_end(struct job *j)
 {
     struct usage u = job_usage(j);
 
+    /* a client that has gone is told of on the server's thread meanwhile */
+    pthread_mutex_lock(&j->x->lock);
     j->x->prompt_tokens = u.prompt;
     j->x->cached_tokens = u.cached;
     j->x->completion_tokens = u.completion;
     j->x->first_ns = j->first_ns;
+    pthread_mutex_unlock(&j->x->lock);
     if (j->failed)
         return;
     if (j->cancelled) {

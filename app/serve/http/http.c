@@ -356,7 +356,8 @@ static bool is_glance(const struct exchange *x)
     return x->status == 200 && strcmp(x->route->path, "/moetop/state") == 0;
 }
 
-/* Logs a finished request, without any of its text: a line, or a row of the status. */
+/* Logs a finished request, without any of its text: a line, or a row of the status. Called under
+ * the lock. */
 static void tell(struct exchange *x)
 {
     struct ui_request r = {.status = x->status,
@@ -403,8 +404,8 @@ static void on_completed(void *cls, struct MHD_Connection *c, void **request,
     x->idle = why == MHD_REQUEST_TERMINATED_TIMEOUT_REACHED;
     if (why != MHD_REQUEST_TERMINATED_COMPLETED_OK)
         atomic_store(&x->gone, true);
-    pthread_mutex_unlock(&x->lock);
     tell(x);
+    pthread_mutex_unlock(&x->lock);
     exchange_drop(x);
 }
 
