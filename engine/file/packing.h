@@ -23,8 +23,9 @@ enum packing_kind {
     PACKING_NVFP4_BLOCKS, /* NVFP4 of GGUF files with a scale beside (llama.cpp) */
     PACKING_ROWS,         /* ik_llama.cpp's GGUF types with one scale a row: row_scaled.h */
     PACKING_FP8,          /* transformers, integrations/finegrained_fp8.py; compressed-tensors */
-    /* DeepSeek V4, inference/convert.py: FP8 as above and MXFP4, told by the codes' type, both with
-     * powers of two beside; method "fp8", told from that by the tensors */
+    /* DeepSeek V4's own (as llama.cpp's conversion/deepseek.py reads it): FP8 as above and MXFP4,
+     * told by the codes' type, both with powers of two beside; method "fp8", told from that by the
+     * tensors */
     PACKING_FP8_FP4
 };
 
