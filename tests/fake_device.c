@@ -1,6 +1,7 @@
 /* See fake_device.h. */
 #include "tests/fake_device.h"
 
+#include "engine/base/clock.h"
 #include "engine/device/selector.h"
 #include "engine/base/mem.h"
 #include "engine/placement/residency.h"
@@ -13,7 +14,8 @@
 #include <unistd.h>
 
 #define FAKE_SESSIONS 16
-#define LOOKS 3 /* at a job of layers that is not done */
+#define LOOKS 3       /* at a job of layers that is not done */
+#define SLOW_TIMES 30 /* of its jobs' mean time */
 
 struct fake {
     struct device_base base;
@@ -31,6 +33,7 @@ struct fake {
         uint64_t stamp;
     } slot[DEVICE_STREAM];
     bool state_open[FAKE_SESSIONS];
+    uint64_t busy_ns; /* in the CPU's arithmetic */
     struct device_stats stats;
 };
 
@@ -118,7 +121,7 @@ static int job_fate(struct fake *f, struct error *e)
     if (control.only && !is_device(f, control.only))
         return 0;
     if (control.slow_at && jobs >= control.slow_at && f->stats.weight_bytes > control.slow_bytes)
-        usleep(control.slow_us);
+        clock_sleep(control.slow_us * 1000ull + SLOW_TIMES * (f->busy_ns / (uint64_t)jobs));
     if (control.memory_at && jobs >= control.memory_at &&
         jobs <= control.memory_at + control.memory_jobs) {
         f->stats.failures++;
@@ -126,6 +129,13 @@ static int job_fate(struct fake *f, struct error *e)
     }
     return control.wrong_at &&
            (jobs == control.wrong_at || (control.wrong_on && jobs > control.wrong_at));
+}
+
+/* The result of a job that was computed from `from` until now. */
+static int timed(struct fake *f, uint64_t from, int rc)
+{
+    f->busy_ns += clock_now() - from;
+    return rc;
 }
 
 static void flip(float *value)
@@ -386,6 +396,7 @@ static int fake_attention(struct device *d, const struct attention_job *j, struc
     struct fake *f = (struct fake *)d;
     size_t n = (size_t)j->rows * (size_t)f->base.config.model->hp.hidden;
     int rc = resident(f, BLOCK_ATTENTION, j->layer, 0, e), fate = 0;
+    uint64_t from;
 
     between_jobs(f, "attention");
     if (rc == 0)
@@ -400,7 +411,8 @@ static int fake_attention(struct device *d, const struct attention_job *j, struc
     work.attention += j->rows;
     if (control.instant)
         return memset(j->y, 0, n * sizeof *j->y), 0;
-    rc = f->cpu->attention(f->inner, j, e);
+    from = clock_now();
+    rc = timed(f, from, f->cpu->attention(f->inner, j, e));
     if (fate)
         flip(j->y + n / 2);
     return rc;
@@ -409,7 +421,8 @@ static int fake_attention(struct device *d, const struct attention_job *j, struc
 static int do_layers(struct fake *f, struct error *e)
 {
     const struct layers_job *j = &f->pending_layers;
-    int rc = f->cpu->layers(f->inner, j, e);
+    uint64_t from = clock_now();
+    int rc = timed(f, from, f->cpu->layers(f->inner, j, e));
 
     f->has_layers = false;
     if (rc == 0 && f->pending_wrong)
@@ -421,7 +434,8 @@ static int do_pending(struct fake *f, struct error *e)
 {
     const struct experts_job *j = &f->pending;
     size_t at = (size_t)(j->slot[j->groups[0].first] * j->rows + j->row[j->groups[0].first]);
-    int rc = f->cpu->experts(f->inner, j, e);
+    uint64_t from = clock_now();
+    int rc = timed(f, from, f->cpu->experts(f->inner, j, e));
 
     f->has_pending = false;
     if (rc == 0 && f->pending_wrong)
@@ -464,6 +478,7 @@ static int fake_head(struct device *d, const struct head_job *j, struct error *e
 {
     struct fake *f = (struct fake *)d;
     int rc = resident(f, BLOCK_HEAD, 0, 0, e), fate = 0;
+    uint64_t from;
 
     between_jobs(f, "head");
     if (rc < 0 || (rc = may_fail(f, "head", e)) < 0 || (fate = job_fate(f, e)) < 0)
@@ -472,7 +487,8 @@ static int fake_head(struct device *d, const struct head_job *j, struct error *e
     work.head += j->rows;
     if (control.instant)
         return 0;
-    rc = f->cpu->head(f->inner, j, e);
+    from = clock_now();
+    rc = timed(f, from, f->cpu->head(f->inner, j, e));
     if (fate)
         flip(j->logits);
     return rc;

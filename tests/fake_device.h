@@ -27,7 +27,9 @@ struct fake_control {
     bool wrong_on;    /* and every later one */
     long memory_at;   /* this one finds no memory (ERR_MEMORY) ... */
     long memory_jobs; /* ... and as many after it */
-    long slow_at;     /* this one and all after it take slow_us longer ... */
+    /* This one and all after it take slow_us longer, and 30 times what they have taken on average,
+     * so that they are slow on a busy machine and under sanitizers as well ... */
+    long slow_at;
     unsigned slow_us;
     uint64_t slow_bytes; /* ... while more than so many bytes of blocks are there */
 };
