@@ -5,6 +5,7 @@
 #define GPU_INTERNAL_H
 
 #include "engine/device/device.h"
+#include "gpu/driver/command_buffer.h"
 #include "gpu/driver/functions.h"
 #include "gpu/driver/tuning.h"
 
@@ -56,6 +57,9 @@ const char *opencl_word(cl_int code); /* "CL_OUT_OF_RESOURCES" */
  * in a token's passes two of the matrices of an expert bank, not 48. */
 struct kernel {
     cl_kernel k;
+    cl_program program; /* and its name there, for others like it */
+    const char *name;
+    int n_args;
     uint64_t releases; /* opencl_releases() when arg was last looked at */
     struct kernel_arg {
         char kind; /* of launch_args; 0: not known */
@@ -187,6 +191,7 @@ struct entry { /* row of h, row of out */
 
 struct job_record {
     cl_event first, last; /* the first kernel; a marker behind the last command */
+    cl_event replayed;    /* then `first` is a marker */
     cl_event copy[4];
     int n_copies;
 };
@@ -274,6 +279,27 @@ struct launch_trace {
     int n, room;
 };
 
+#define REPLAYS 8 /* recordings that are kept: of sessions by turns */
+
+/* One token's layers, recorded (launch.c, replay_*; jobs_layers.c says what of). */
+struct replay {
+    struct command_buffers calls;
+    bool usable;     /* the driver has them, and they are right */
+    bool unfit;      /* what is being recorded cannot be */
+    const char *why; /* in words */
+    struct token_recording {
+        struct recording launches;
+        uint64_t key, used_at;
+        bool busy;         /* replayed by a job that nobody waited for yet */
+        cl_int position;   /* what its kernels read from `position` */
+    } at[REPLAYS], *now;   /* now: what launches are recorded to; NULL: they are enqueued */
+    cl_kernel *kernels;    /* of all recordings */
+    uint64_t seen[REPLAYS]; /* keys of tokens that came, the newest at n_seen - 1 */
+    uint64_t n_seen, clock, releases;
+    int failures, unfits;
+    cl_mem position;
+};
+
 struct device {
     struct device_base base;
     struct cl_target target;
@@ -323,6 +349,7 @@ struct device {
     struct state_rows state;
     struct blas blas;
     struct expert_swap swap;
+    struct replay replay;
     /* routing read back for the host */
     int *host_chosen, *host_row, *host_slot;
     struct expert_group *host_groups;
@@ -492,6 +519,26 @@ int launch(struct device *d, const struct kernel *k, const char *name, int dims,
  * work-items, CORE_ITEMS in kernels that need no groups. */
 int launch_core(struct device *d, enum core_kernel k, const char *name, size_t x, size_t y,
                 size_t z, size_t local, struct error *e);
+/* Recordings of tokens (struct replay). open: finds the driver's entry points, usable where there
+ * are; forget: of buffers that are about to go, or after a failure. */
+int recordings_open(struct device *d, struct error *e);
+void recordings_close(struct device *d);
+void recordings_forget(struct device *d);
+void recordings_stop(struct device *d, const char *why); /* for good */
+/* Whether tokens are replayed, in words. */
+const char *recordings_word(const struct device *d);
+/* Of a token whose launches and arguments are those that key stands for, but for its position. find:
+ * NULL: it is not recorded. worth: it came before. begin: until end its launches are recorded
+ * instead of enqueued (nothing else may be done); NULL: that cannot be. end: rc: of what was
+ * launched; NULL: it failed. What fails is logged; e is of no use behind it. */
+struct token_recording *recordings_find(struct device *d, uint64_t key);
+bool recordings_worth(struct device *d, uint64_t key);
+struct token_recording *recordings_begin(struct device *d, uint64_t key, struct error *e);
+struct token_recording *recordings_end(struct device *d, int rc, struct error *e);
+/* What is being recorded needs more than launches, or others for every token. */
+int recordings_unfit(struct device *d, struct error *e);
+/* In a job. 1: it is enqueued; 0: it is not, and could not be. */
+int recordings_run(struct device *d, struct token_recording *r, int position, struct error *e);
 /* records an event of a kernel launched by a library */
 void launch_keep(struct device *d, cl_event ev);
 int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, size_t bytes,
@@ -528,6 +575,8 @@ int rows_bind(struct device *d, cl_mem *slot, const void *data, size_t bytes);
 int rows_bind_at(struct device *d, cl_mem *slot, const void *data, size_t bytes, size_t *offset);
 /* The memory that a buffer is instead; NULL: it is the device's own. */
 const void *rows_bound(const struct device *d, const cl_mem *slot);
+/* Some are parts of a piece, which no other job will have. */
+bool rows_parts(const struct device *d);
 cl_int rows_end(struct device *d);         /* behind the last command that uses them */
 void rows_unbind(struct device *d, int n); /* all but the first n, of which no command was enqueued
                                             * or that are of a job that failed */
@@ -620,7 +669,8 @@ int jobs_token_route(struct device *d, int layer, const struct norm_rows *n,
 int jobs_token_output(struct device *d, int layer, const struct part *o, const struct norm_rows *n,
                       const struct routing *r, int base, bool tiles, int first, struct error *e);
 /* Rotation, cache, attention and merge for one token at position `token`, row `row` of q, k and v,
- * to that row of heads_out, in one launch (kernel_set_token_attends). */
+ * to that row of heads_out, in one launch (kernel_set_token_attends). Where it is recorded the
+ * position is what the buffer says when it is replayed. */
 struct token_place {
     const struct kv_place *kv;
     cl_mem sinks, gates;

@@ -50,6 +50,11 @@ struct output_end {
 int jobs_attention_block(struct device *d, struct block *b, int layer, const struct spans *s,
                          const struct between *from, cl_mem y, bool add,
                          const struct output_end *end, struct error *e);
+/* The first chunk of 256 keys that a token of the layer sees, and how many it does. */
+int jobs_chunks(const struct mixer_shape *m, int token, int *first);
+/* Where a session's rows of a layer are; rows pos .. end - 1 will be written. */
+int jobs_kv_place(struct device *d, const struct block *b, int layer, int session, int pos, int end,
+                  struct kv_place *out, struct error *e);
 /* A block that is there; NULL: e says which is not. */
 struct block *jobs_resident(struct device *d, enum block_kind kind, int layer, int expert,
                             struct error *e);

@@ -135,9 +135,8 @@ int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
     return 0;
 }
 
-/* Rows pos .. end - 1 of a session's layer will be written. */
-static int span_kv(struct device *d, const struct block *b, int layer, int session, int pos,
-                   int end, struct kv_place *out, struct error *e)
+int jobs_kv_place(struct device *d, const struct block *b, int layer, int session, int pos,
+                  int end, struct kv_place *out, struct error *e)
 {
     if (session < 0 || session >= d->kv_room || !d->kv_open[session])
         return error_set(e, ERR_DEVICE, "OpenCL %s: session %d is not open here",
@@ -167,21 +166,26 @@ int jobs_rope_apart(const struct mixer_shape *s)
                                           : s->rope_dims / 2;
 }
 
+int jobs_chunks(const struct mixer_shape *m, int token, int *first)
+{
+    *first = m->window && token - m->window + 1 > 0 ? (token - m->window + 1) / 256 : 0;
+    return token / 256 - *first + 1;
+}
+
 int jobs_token_attend(struct device *d, const struct mixer_shape *m, const struct token_place *t,
                       struct error *e)
 {
-    int first = m->window && t->token - m->window + 1 > 0 ? (t->token - m->window + 1) / 256 : 0,
-        chunks = t->token / 256 - first + 1;
+    int first, chunks = jobs_chunks(m, t->token, &first);
     size_t items = (size_t)d->row_items;
 
-    if (launch_args(d, d->core[CORE_TOKEN_ATTEND], 0, e, "mmmmmmmmmmmmmmmiiiiii" KV_ARGS "ifiiii",
+    if (launch_args(d, d->core[CORE_TOKEN_ATTEND], 0, e, "mmmmmmmmmmmmmmmiiiiii" KV_ARGS "ifiiiim",
                     d->q, d->k, d->v, t->kv->rows, t->kv->pages,
                     m->second_rope ? d->second_cos : d->rope_cos[t->rope],
                     m->second_rope ? d->second_sin : d->rope_sin[t->rope], d->part,
                     d->head_arrivals, t->sinks, t->gates, d->heads_out, d->oq.q, d->oq.d, d->oq.s,
-                    m->heads, m->kv_heads, m->key_dim, m->rope_dims, t->token, t->row,
+                    m->heads, m->kv_heads, m->key_dim, m->rope_dims, d->replay.now ? -1 : t->token, t->row,
                     KV_INTS(t->kv), m->window, (double)shape_score_scale_at(m, t->token),
-                    jobs_rope_apart(m), first, chunks, jobs_merge_flags(m)) < 0)
+                    jobs_rope_apart(m), first, chunks, jobs_merge_flags(m), d->replay.position) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_TOKEN_ATTEND, "token_attend", (size_t)chunks * items,
                        (size_t)m->heads, 1, items, e);
@@ -194,6 +198,7 @@ static int rope_span(struct device *d, const struct mixer_shape *m, const struct
 {
     int end = row0 + s->rows, pos = s->pos - row0, n;
 
+    d->replay.unfit = true; /* its arguments tell the position */
     for (int row = row0; row < end; row += n) {
         int period = m->scale_growth == 0.0f ? 0 : m->scale_period,
             rest = period ? period - (pos + row + m->scale_ahead) % period : end - row;
@@ -226,7 +231,7 @@ static int attend_span(struct device *d, struct block *b, int layer, const struc
            items = (size_t)d->row_items;
     int step = (int)(d->part_bytes / row_bytes), end = row0 + s->rows;
 
-    if (span_kv(d, b, layer, s->session, s->pos, s->pos + s->rows, &kv, e) < 0)
+    if (jobs_kv_place(d, b, layer, s->session, s->pos, s->pos + s->rows, &kv, e) < 0)
         return ERR_DEVICE;
     if (s->rows == 1 && kernel_set_token_attends(d, m, chunks))
         return jobs_token_attend(
@@ -399,7 +404,7 @@ int jobs_kv_rows(struct device *d, const struct kv_move *m, struct error *e)
     if (m->fixed)
         return error_set(e, ERR_DEVICE, "OpenCL %s: it keeps no recurrent state",
                          d->target.info.name);
-    if (!b || span_kv(d, b, m->layer, m->session, m->write ? m->pos : end, end, &kv, e) < 0)
+    if (!b || jobs_kv_place(d, b, m->layer, m->session, m->write ? m->pos : end, end, &kv, e) < 0)
         return ERR_DEVICE;
     for (int at = 0; at < m->count; at += step) {
         int count = m->count - at < step ? m->count - at : step;

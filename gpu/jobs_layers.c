@@ -4,6 +4,7 @@
  * are wide, each word of these is one. */
 #include "gpu/blas.h"
 #include "gpu/jobs.h"
+#include "engine/base/hash.h"
 
 /* The device computes the first layers of a job while the host enqueues the others. */
 #define LAYERS_A_FLUSH 4
@@ -43,6 +44,10 @@ static const int *read_choices(struct device *d, int base, int entries, struct e
     const int *there = rows_bound(d, &d->all_chosen);
     cl_int rc = CL_SUCCESS;
 
+    if (d->replay.now) {
+        recordings_unfit(d, e);
+        return NULL;
+    }
     if (cl_injected(&rc))
         ;
     else if (there)
@@ -433,6 +438,75 @@ static void wanted_rows(const struct device *d, const struct layers_job *j, stru
         r->end--;
 }
 
+/* All launches of the job, from x to x; base: place of its first layer's choices. */
+static int launch_layers(struct device *d, const struct layers_job *j, const struct spans *spans,
+                         int base, struct error *e)
+{
+    int per_layer = j->rows * d->base.config.model->hp.n_experts_used;
+    struct between left = {.normed = false};
+
+    for (int l = j->first; l < j->last; l++, base += per_layer) {
+        struct layer_run r = {.layer = l, .last = j->last, .rows = j->rows, .base = base};
+
+        wanted_rows(d, j, &r);
+        if (whole_layer(d, &r, spans, &left, e) < 0 ||
+            ((l - j->first) % LAYERS_A_FLUSH == 0 && job_flush(d, e) < 0))
+            return ERR_DEVICE;
+    }
+    return left.sum.used ? combine(d, d->x, j->rows, &left.sum, false, e) : 0;
+}
+
+/* Stands for the launches of a token's layers and for all their arguments but its position: blocks
+ * and scratch are the same until a buffer is released (recordings_find). False: it has no such key, or
+ * its launches will fail. */
+static bool token_key(struct device *d, const struct layers_job *j, const struct span *s, int base,
+                      uint64_t *key)
+{
+    const int numbers[] = {j->first, j->last, base, s->session, s->rope,
+                           j->wanted ? j->wanted[0] : 1};
+    const cl_mem rows[] = {d->x, d->all_chosen, d->all_weights};
+    uint64_t h = hash_bytes(hash_bytes(HASH_START, numbers, sizeof numbers), rows, sizeof rows);
+
+    for (int l = j->first; l < j->last; l++) {
+        const struct mixer_shape *m = &jobs_shape(d, l)->mixer;
+        struct block *b = memory_block(d, (struct block_id){BLOCK_ATTENTION, l, 0});
+        struct kv_place kv;
+        struct error ignored;
+        int first, chunks = jobs_chunks(m, s->pos, &first);
+
+        if (b->state != BLOCK_RESIDENT || m->scale_growth != 0.0f ||
+            !kernel_set_token_attends(d, m, chunks) ||
+            jobs_kv_place(d, b, l, s->session, s->pos, s->pos + 1, &kv, &ignored) < 0)
+            return false;
+
+        const int place[] = {first, chunks, KV_INTS(&kv)};
+
+        h = hash_bytes(h, place, sizeof place);
+        h = hash_bytes(hash_bytes(h, &kv.rows, sizeof kv.rows), &kv.pages, sizeof kv.pages);
+    }
+    *key = h;
+    return true;
+}
+
+/* The launches of one token at once, recorded when one with the same key comes for the second time.
+ * 1: they are enqueued; 0: they are not. */
+static int replay_layers(struct device *d, const struct layers_job *j, const struct spans *spans,
+                         int base, struct error *e)
+{
+    const struct span *s = spans->at ? spans->at : &spans->one;
+    struct token_recording *r;
+    uint64_t key;
+
+    if (!d->replay.usable || d->trace || j->rows != 1 || s->rows != 1 || rows_parts(d) ||
+        !token_key(d, j, s, base, &key))
+        return 0;
+    r = recordings_find(d, key);
+    if (!r && (!recordings_worth(d, key) || !recordings_begin(d, key, e) ||
+               !(r = recordings_end(d, launch_layers(d, j, spans, base, e), e))))
+        return 0;
+    return recordings_run(d, r, s->pos, e);
+}
+
 int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
 {
     const struct hparams *hp = &d->base.config.model->hp;
@@ -440,8 +514,8 @@ int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
     int per_layer = j->rows * hp->n_experts_used, base = 0;
     size_t bytes = (size_t)j->rows * (size_t)hp->hidden * 4,
            choices = (size_t)(j->last - j->first) * (size_t)per_layer * 4;
-    struct between left = {.normed = false};
     bool x_there, chosen_there;
+    int done;
 
     if (job_begin(d, e) < 0)
         return ERR_DEVICE;
@@ -449,15 +523,8 @@ int jobs_layers(struct device *d, const struct layers_job *j, struct error *e)
     chosen_there = bind_choices(d, j, choices, &base);
     if (!x_there && launch_write(d, d->x, 0, j->x, bytes, e) < 0)
         return ERR_DEVICE;
-    for (int l = j->first; l < j->last; l++, base += per_layer) {
-        struct layer_run r = {.layer = l, .last = j->last, .rows = j->rows, .base = base};
-
-        wanted_rows(d, j, &r);
-        if (whole_layer(d, &r, &spans, &left, e) < 0 ||
-            ((l - j->first) % LAYERS_A_FLUSH == 0 && job_flush(d, e) < 0))
-            return ERR_DEVICE;
-    }
-    if ((left.sum.used && combine(d, d->x, j->rows, &left.sum, false, e) < 0) ||
+    done = replay_layers(d, j, &spans, base, e);
+    if (done < 0 || (!done && launch_layers(d, j, &spans, base, e) < 0) ||
         (!x_there && launch_read(d, d->x, 0, j->x, bytes, e) < 0) ||
         (!chosen_there && (launch_read(d, d->all_chosen, 0, j->experts, choices, e) < 0 ||
                            launch_read(d, d->all_weights, 0, j->weights, choices, e) < 0)))

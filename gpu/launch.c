@@ -4,10 +4,12 @@
  * none: with an event a launch costs NVIDIA's driver 12 us instead of 6. */
 #include "gpu/internal.h"
 #include "engine/base/clock.h"
+#include "engine/base/mem.h"
 
 #include <assert.h>
 #include <sched.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #define POLL_NS (2 * CLOCK_MILLI)
@@ -100,10 +102,13 @@ void job_forget(struct device *d)
 
         event_release(&r->first);
         event_release(&r->last);
+        event_release(&r->replayed);
         for (int k = 0; k < r->n_copies; k++)
             event_release(&r->copy[k]);
     }
     d->n_jobs = 0;
+    for (int i = 0; i < REPLAYS; i++)
+        d->replay.at[i].busy = false;
     d->current = NULL;
     d->table_busy = false;
     pinned_done(d, false);
@@ -158,6 +163,8 @@ int job_harvest(struct device *d, struct error *e)
 
         if (event_status(r->first) < 0 || event_status(r->last) < 0)
             failed = event_status(r->last) < 0 ? event_status(r->last) : event_status(r->first);
+        if (event_status(r->replayed) < 0)
+            failed = event_status(r->replayed);
         if (b > a)
             d->stats.busy_ns += b - a;
         for (int k = 0; k < r->n_copies; k++) {
@@ -234,9 +241,219 @@ int launch_args(struct device *d, struct kernel *k, int first, struct error *e, 
     return cl_check(d, rc, "clSetKernelArg", e);
 }
 
+/* ---- tokens that are recorded ---- */
+
+#define REPLAY_FAILURES 3   /* so many, and nothing is recorded any more */
+#define REPLAY_LAUNCHES 24  /* of a layer at most */
+
+int recordings_unfit(struct device *d, struct error *e)
+{
+    d->replay.unfit = true;
+    return error_set(e, ERR_DEVICE, "OpenCL %s: what is no launch cannot be recorded",
+                     d->target.info.name);
+}
+
+int recordings_open(struct device *d, struct error *e)
+{
+    struct replay *r = &d->replay;
+    int room = d->base.config.model->hp.n_layers * REPLAY_LAUNCHES + REPLAY_LAUNCHES;
+
+    r->why = "no: kernels for a CPU are launched one by one";
+    if (d->wide)
+        return 0;
+    r->why = "no: switched off";
+    if (opencl_tuning()->no_replay)
+        return 0;
+    r->why = "no: the driver has no cl_khr_command_buffer";
+    command_buffers_find(&r->calls, d->target.platform, d->target.id, CL_QUEUE_PROFILING_ENABLE);
+    if (!r->calls.create)
+        return 0;
+    if (!(r->kernels = mem_alloc((size_t)(REPLAYS * room), sizeof *r->kernels)))
+        return error_set(e, ERR_MEMORY, "OpenCL: out of memory for recordings");
+    for (int i = 0; i < REPLAYS; i++)
+        r->at[i].launches = (struct recording){.kernel = r->kernels + i * room, .room = room};
+    r->why = "recorded once, then replayed (cl_khr_command_buffer)";
+    r->usable = true;
+    return 0;
+}
+
+void recordings_forget(struct device *d)
+{
+    struct replay *r = &d->replay;
+
+    for (int i = 0; i < REPLAYS && r->kernels; i++)
+        recording_release(&r->at[i].launches, &r->calls);
+    r->now = NULL;
+    r->releases = opencl_lasting_releases();
+}
+
+void recordings_close(struct device *d)
+{
+    recordings_forget(d);
+    mem_free(d->replay.kernels);
+    d->replay.kernels = NULL;
+    d->replay.usable = false;
+}
+
+void recordings_stop(struct device *d, const char *why)
+{
+    recordings_forget(d);
+    d->replay.usable = false;
+    d->replay.why = why;
+}
+
+const char *recordings_word(const struct device *d)
+{
+    return d->replay.why;
+}
+
+/* Tokens are launched one by one; for good, if that goes on. */
+static void recordings_failed(struct device *d, const struct error *why)
+{
+    char line[400];
+
+    snprintf(line, sizeof line, "%.300s; the token's launches are made one by one", why->text);
+    log_line(d, line);
+    if (++d->replay.failures == REPLAY_FAILURES)
+        recordings_stop(d, "no: recording failed");
+}
+
+struct token_recording *recordings_find(struct device *d, uint64_t key)
+{
+    struct replay *r = &d->replay;
+
+    if (r->releases != opencl_lasting_releases())
+        recordings_forget(d);
+    for (int i = 0; i < REPLAYS; i++)
+        if (r->at[i].launches.buffer && r->at[i].key == key)
+            return &r->at[i];
+    return NULL;
+}
+
+bool recordings_worth(struct device *d, uint64_t key)
+{
+    struct replay *r = &d->replay;
+
+    for (int i = 0; i < REPLAYS; i++)
+        if (r->seen[i] == key)
+            return true;
+    r->seen[r->n_seen++ % REPLAYS] = key;
+    return false;
+}
+
+struct token_recording *recordings_begin(struct device *d, uint64_t key, struct error *e)
+{
+    struct replay *r = &d->replay;
+    struct token_recording *to = NULL;
+    cl_int rc = CL_SUCCESS;
+
+    if (r->releases != opencl_lasting_releases())
+        recordings_forget(d);
+    for (int i = 0; i < REPLAYS; i++) {
+        struct token_recording *at = &r->at[i];
+
+        if (!at->busy && (!to || !at->launches.buffer ||
+                          (to->launches.buffer && at->used_at < to->used_at)))
+            to = at;
+    }
+    if (!to)
+        return NULL;
+    recording_release(&to->launches, &r->calls);
+    to->key = key;
+    r->unfit = false;
+    if (!cl_injected(&rc))
+        rc = recording_begin(&to->launches, &r->calls, d->queue);
+    if (cl_check(d, rc, "clCreateCommandBuffer", e) < 0) {
+        recordings_failed(d, e);
+        return NULL;
+    }
+    r->now = to;
+    return to;
+}
+
+struct token_recording *recordings_end(struct device *d, int rc, struct error *e)
+{
+    struct replay *r = &d->replay;
+    struct token_recording *to = r->now;
+    cl_int code = CL_SUCCESS;
+
+    r->now = NULL;
+    if (rc == 0 && !cl_injected(&code))
+        code = recording_end(&to->launches, &r->calls);
+    if (rc == 0 && cl_check(d, code, "clFinalizeCommandBuffer", e) == 0 && !r->unfit &&
+        r->releases == opencl_lasting_releases()) {
+        d->stats.recorded++;
+        return to;
+    }
+    recording_release(&to->launches, &r->calls);
+    if (!r->unfit && (rc < 0 || code != CL_SUCCESS))
+        recordings_failed(d, e);
+    else if (r->unfit && ++r->unfits == REPLAY_FAILURES)
+        recordings_stop(d, "no: its layers are more than launches");
+    return NULL;
+}
+
+/* Behind a marker, from which the job's time counts: a replay's event need not say when its first
+ * kernel began. */
+int recordings_run(struct device *d, struct token_recording *r, int position, struct error *e)
+{
+    struct job_record *job = d->current;
+    uint64_t rows = d->stats.row_bytes;
+    cl_int rc = CL_SUCCESS;
+
+    if (r->busy) /* its position is still needed */
+        return 0;
+    r->position = position;
+    if (launch_write(d, d->replay.position, 0, &r->position, sizeof r->position, e) < 0)
+        return ERR_DEVICE;
+    d->stats.row_bytes = rows;
+    if (!job->first && !cl_injected(&rc))
+        rc = cl.EnqueueMarkerWithWaitList(d->queue, 0, NULL, &job->first);
+    if (rc == CL_SUCCESS && !cl_injected(&rc))
+        rc = recording_enqueue(&r->launches, &d->replay.calls, &job->replayed);
+    if (rc == CL_INVALID_OPERATION)
+        return 0;
+    if (cl_check(d, rc, "clEnqueueCommandBuffer", e) < 0)
+        return ERR_DEVICE;
+    r->busy = true;
+    r->used_at = ++d->replay.clock;
+    d->launches += (uint64_t)r->launches.n;
+    d->stats.replayed++;
+    return 1;
+}
+
+/* A kernel like k with its arguments: launch_args knows them. */
+static int record(struct device *d, const struct kernel *k, int dims, const size_t *global,
+                  const size_t *local, struct error *e)
+{
+    cl_kernel own = NULL;
+    cl_int rc = CL_SUCCESS;
+
+    if (!cl_injected(&rc))
+        own = cl.CreateKernel(k->program, k->name, &rc);
+    for (int i = 0; i < k->n_args && rc == CL_SUCCESS; i++) {
+        const struct kernel_arg *a = &k->arg[i];
+
+        rc = a->kind ? cl.SetKernelArg(own, (cl_uint)i,
+                                       a->kind == 'm' ? sizeof a->value.m : sizeof a->value.i,
+                                       &a->value)
+                     : CL_INVALID_KERNEL_ARGS;
+    }
+    if (rc == CL_SUCCESS && !cl_injected(&rc)) {
+        rc = recording_add(&d->replay.now->launches, &d->replay.calls, own, (cl_uint)dims, global,
+                           local);
+        own = NULL;
+    }
+    if (own)
+        cl.ReleaseKernel(own);
+    return cl_check(d, rc, "recording a launch", e);
+}
+
 void launch_keep(struct device *d, cl_event ev)
 {
     d->launches++;
+    if (d->replay.now) /* a library's, which was enqueued */
+        d->replay.unfit = true;
     if (ev && d->current && !d->current->first)
         d->current->first = ev;
     else
@@ -266,6 +483,8 @@ int launch(struct device *d, const struct kernel *k, const char *name, int dims,
     cl_int rc = CL_SUCCESS;
     bool timed = d->trace || (d->current && !d->current->first);
 
+    if (d->replay.now)
+        return record(d, k, dims, global, local, e);
     if (!cl_injected(&rc))
         rc = cl.EnqueueNDRangeKernel(d->queue, k->k, (cl_uint)dims, NULL, global, local, 0, NULL,
                                      timed ? &ev : NULL);
@@ -300,6 +519,8 @@ int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, 
     cl_event ev = NULL;
     cl_int rc = CL_SUCCESS;
 
+    if (d->replay.now)
+        return recordings_unfit(d, e);
     data = pinned_write(d, data, bytes);
     if (!cl_injected(&rc))
         rc = cl.EnqueueWriteBuffer(d->queue, mem, CL_FALSE, offset, bytes, data, 0, NULL, &ev);
@@ -321,6 +542,8 @@ int launch_copy(struct device *d, cl_mem from, size_t at, cl_mem to, size_t byte
     cl_event ev = NULL;
     cl_int rc = CL_SUCCESS;
 
+    if (d->replay.now)
+        return recordings_unfit(d, e);
     if (!cl_injected(&rc))
         rc = cl.EnqueueCopyBuffer(d->queue, from, to, at, 0, bytes, 0, NULL, &ev);
     if (cl_check(d, rc, "clEnqueueCopyBuffer", e) < 0)
@@ -335,6 +558,8 @@ int launch_read(struct device *d, cl_mem mem, size_t offset, void *data, size_t 
     cl_event ev = NULL;
     cl_int rc = CL_SUCCESS;
 
+    if (d->replay.now)
+        return recordings_unfit(d, e);
     data = pinned_read(d, data, bytes);
     if (!cl_injected(&rc))
         rc = cl.EnqueueReadBuffer(d->queue, mem, CL_FALSE, offset, bytes, data, 0, NULL, &ev);

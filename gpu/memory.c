@@ -79,6 +79,7 @@ static int scratch_list(struct device *d, struct scratch_item *list)
     }
     const struct scratch_item all[] = {
         ITEM(none, 64),
+        ITEM(replay.position, d->wide ? 0 : 64),
         ITEM(x, rows * hidden * 4),
         ITEM(h, normed * rows * hidden * 4),
         ITEM(raw, rows * gated * 2 * 4),
@@ -409,6 +410,7 @@ void memory_state_close(struct device *d, int session)
         return;
     if (!d->lost)
         cl.Finish(d->queue);
+    recordings_forget(d);
     for (int l = 0; l < d->base.config.model->hp.n_layers; l++)
         kv_give(d, &d->attention[l], session);
     rows_ring_close(d, session);

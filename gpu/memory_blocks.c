@@ -124,6 +124,7 @@ void memory_drop(struct device *d, struct block_id id)
         return;
     if (b->state == BLOCK_LOADING)
         cl.Finish(d->upload);
+    recordings_forget(d);
     if (id.kind == BLOCK_EXPERT)
         joined_experts_leave(d, id.layer, id.expert);
     memory_block_release(d, b);

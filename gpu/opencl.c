@@ -79,6 +79,7 @@ static void device_close(struct device *d)
     if (d->queue && !d->lost)
         cl.Finish(d->queue);
     job_forget(d);
+    recordings_close(d);
     expert_swap_set(d, false, NULL);
     blas_close(d);
     memory_close(d);
@@ -245,7 +246,8 @@ static int device_open(struct device **out, const struct device_config *c, struc
         link_use(d, *c->link);
     else if (make_context(d, e) < 0)
         goto fail;
-    if (kernel_set_build(d, e) < 0 || memory_open(d, e) < 0 || selftest(d, test_key(d), e) < 0 ||
+    if (kernel_set_build(d, e) < 0 || memory_open(d, e) < 0 || recordings_open(d, e) < 0 ||
+        selftest(d, test_key(d), e) < 0 ||
         blas_open(d, blas_key(d), opencl_tuning()->blas > 0, e) < 0 || upload_ropes(d, e) < 0)
         goto fail;
     d->stats.row_bytes = 0; /* the self-test's */
@@ -265,6 +267,7 @@ static int finish(struct device *d, int rc)
         if (!d->lost)
             cl.Finish(d->queue);
         expert_swap_forget(d);
+        recordings_forget(d);
         d->scatter_n = 0;
         job_forget(d);
     }

@@ -235,13 +235,21 @@ int program_kernel(struct device *d, cl_program p, const char *name, struct kern
 {
     struct kernel *k = mem_alloc(1, sizeof *k);
     cl_int rc = CL_SUCCESS;
+    cl_uint n = 0;
 
     *out = NULL;
     if (!k)
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for a kernel");
     if (!cl_injected(&rc))
         k->k = cl.CreateKernel(p, name, &rc);
+    if (rc == CL_SUCCESS)
+        rc = cl.GetKernelInfo(k->k, CL_KERNEL_NUM_ARGS, sizeof n, &n, NULL);
+    k->program = p;
+    k->name = name;
+    k->n_args = (int)n;
     if (cl_check(d, rc, name, e) < 0) {
+        if (k->k)
+            cl.ReleaseKernel(k->k);
         mem_free(k);
         return ERR_DEVICE;
     }

@@ -261,6 +261,7 @@ int rows_state_grown(struct device *d, int n, struct error *e)
         return 0;
     if (state_piece(d, &m, &p, e) < 0)
         return ERR_DEVICE;
+    recordings_forget(d);
     piece_release(d, &s->piece);
     s->piece = p;
     s->tokens = m.tokens;
@@ -419,8 +420,16 @@ void rows_unbind(struct device *d, int n)
         struct bound_rows *b = &r->bound[--r->n_bound];
 
         *b->slot = b->own;
-        opencl_release(&b->part);
+        opencl_release_part(&b->part);
     }
+}
+
+bool rows_parts(const struct device *d)
+{
+    for (int i = 0; i < d->host_rows.n_bound; i++)
+        if (d->host_rows.bound[i].part)
+            return true;
+    return false;
 }
 
 /* What the job's kernels were given is the host's again when they are done. */

@@ -139,7 +139,7 @@ static int run_all(struct selftest *b)
     bool q8_cache = d->base.config.kv_k == KV_Q8_0 || d->base.config.kv_v == KV_Q8_0;
     int layer = selftest_attending(d);
 
-    if (selftest_norm(b) < 0 || selftest_rms(b) < 0 ||
+    if (selftest_norm(b) < 0 || selftest_rms(b) < 0 || selftest_replay(b) < 0 ||
         (layer >= 0 && (!q8_cache || hparams_layer(&m->hp, layer)->mixer.key_dim % 32 == 0) &&
          selftest_attention(b) < 0) ||
         selftest_route(b) < 0)
@@ -244,6 +244,8 @@ static void apply(struct device *d, const struct verdict *v)
     d->token_down = d->token_down && is_used(v, "token_down");
     d->token_gate_up = d->token_gate_up && is_used(v, "token_gate_up");
     d->token_output = d->token_output && is_used(v, "token_output");
+    if (d->replay.usable && is_wrong(v, "replay"))
+        recordings_stop(d, "no: the driver replays wrongly");
     d->core_usable = d->core_usable && !is_wrong(v, "queue") && !is_wrong(v, "norm") &&
                      !is_wrong(v, "quantise");
     /* Layers run fused where attention is here, so routing kernels count for it too. */

@@ -57,6 +57,8 @@ int selftest_same_quantised(struct selftest *b, const struct rows_q *q, const fl
 /* selftest_core.c */
 int selftest_norm(struct selftest *b);
 int selftest_rms(struct selftest *b);
+/* Recorded launches, where there are any. */
+int selftest_replay(struct selftest *b);
 int selftest_route(struct selftest *b);
 /* The first layer whose attention the kernels support, used for the test's shape; -1: none. */
 int selftest_attending(const struct device *d);

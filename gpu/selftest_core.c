@@ -1,5 +1,6 @@
 /* Self-test of the kernels other than matrices: norm, quantisation of rows, the order of commands,
  * routing, combination. */
+#include "gpu/jobs.h"
 #include "gpu/selftest.h"
 #include "engine/base/mem.h"
 #include "engine/device/conformance/reference.h"
@@ -392,4 +393,60 @@ int selftest_route(struct selftest *b)
     if (b->d->token_route && test_token_route(&t) < 0)
         return ERR_DEVICE;
     return test_route(&t) < 0 || test_group(&t) < 0 || test_combine(&t) < 0 ? ERR_DEVICE : 0;
+}
+
+/* y += x, then x += 2 y. */
+static int add_both(struct device *d, struct error *e)
+{
+    return jobs_add_rows(d, d->y, d->x, 1.0f, 1, e) < 0
+               ? ERR_DEVICE
+               : jobs_add_rows(d, d->x, d->y, 2.0f, 1, e);
+}
+
+/* Two launches of one kernel, recorded, replayed with another launch between whose arguments the
+ * driver must not take for theirs; small whole numbers, of which all sums are exact. */
+int selftest_replay(struct selftest *b)
+{
+    struct device *d = b->d;
+    int n = d->base.config.model->hp.hidden, rc = ERR_DEVICE, done = 1;
+    float *x = mem_alloc((size_t)n, 2 * sizeof *x), *y = x + n;
+    struct token_recording *r = NULL;
+    struct error why;
+
+    if (!d->replay.usable) {
+        mem_free(x);
+        return 0;
+    }
+    for (int i = 0; x && i < n; i++) {
+        x[i] = (float)(i % 7);
+        y[i] = (float)(i % 5);
+    }
+    if (!x || selftest_put(b, d->x, x, (size_t)n * 4) < 0 ||
+        selftest_put(b, d->y, y, (size_t)n * 4) < 0)
+        goto out;
+    if (!recordings_begin(d, 0, &why) || !(r = recordings_end(d, add_both(d, &why), &why)))
+        selftest_wrong(b, "replay");
+    for (int round = 0; r && round < 3; round++) {
+        if (job_begin(d, b->e) < 0 || (done = recordings_run(d, r, 0, b->e)) < 0 ||
+            jobs_add_rows(d, d->y, d->x, -1.0f, 1, b->e) < 0 || job_end(d, b->e) < 0 ||
+            job_harvest(d, b->e) < 0)
+            goto out;
+        for (int i = 0; i < n; i++) {
+            y[i] += x[i];
+            x[i] += 2 * y[i];
+            y[i] -= x[i];
+        }
+    }
+    float *got = mem_alloc((size_t)n, 2 * sizeof *got);
+
+    if (got && selftest_get(b, d->x, 0, got, (size_t)n * 4) == 0 &&
+        selftest_get(b, d->y, 0, got + n, (size_t)n * 4) == 0)
+        rc = 0;
+    if (r && rc == 0 && (done != 1 || memcmp(got, x, (size_t)n * 8) != 0))
+        selftest_wrong(b, "replay");
+    mem_free(got);
+out:
+    recordings_forget(d);
+    mem_free(x);
+    return rc;
 }

@@ -702,7 +702,7 @@ static int args_of_token(struct device *d, int layers, int pos, const float *x, 
  * handle another one may get. */
 START_TEST(test_arguments)
 {
-    struct opencl_tuning tuning = {.shape = 1, .copy = true, .tile = 4};
+    struct opencl_tuning tuning = {.shape = 1, .copy = true, .tile = 4, .no_replay = true};
     struct setup set = {base_shape, KV_F16, 8, 0};
     const struct block_id id = {BLOCK_EXPERT, 1, 5};
     struct tiny_model *t;

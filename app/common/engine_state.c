@@ -82,7 +82,8 @@ static const struct member device[] = {
     MEMBER(device_stats, COUNT, prefetched),     MEMBER(device_stats, COUNT, prefetch_hits),
     MEMBER(device_stats, COUNT, fast_threads),   MEMBER(device_stats, COUNT, slow_threads),
     MEMBER(device_stats, COUNT, slow_share),     MEMBER(device_stats, COUNT, row_bytes),
-    MEMBER(device_stats, COUNT, waits),
+    MEMBER(device_stats, COUNT, waits),          MEMBER(device_stats, COUNT, replayed),
+    MEMBER(device_stats, COUNT, recorded),
 };
 
 static const struct member health[] = {

@@ -724,6 +724,9 @@ static void print_devices(const struct stats *s, FILE *f)
         if (d && s->launch_ns[d] + s->handoff_wait_ns[d])
             row(f, "", "a job takes %.3f ms to launch and %.3f ms to wait beyond its kernels",
                 (double)s->launch_ns[d] * 1e-6, (double)s->handoff_wait_ns[d] * 1e-6);
+        if (d && v->replayed)
+            row(f, "", "%llu tokens' launches were replayed, from %llu recordings",
+                (unsigned long long)v->replayed, (unsigned long long)v->recorded);
         if (d && v->jobs)
             row(f, "", "%.0f bytes of rows copied a token%s",
                 (double)v->row_bytes / (double)(tokens ? tokens : 1),
@@ -939,7 +942,7 @@ static json_t *devices_json(const struct stats *s)
         json_array_append_new(
             list,
             json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
-                      " s:I, s:I, s:I, s:f, s:i, s:s, s:s}",
+                      " s:I, s:I, s:I, s:I, s:I, s:f, s:i, s:s, s:s}",
                       "name", s->device_names[d], "weight_bytes", (json_int_t)v->weight_bytes,
                       "kv_bytes", (json_int_t)v->kv_bytes, "scratch_bytes",
                       (json_int_t)(v->scratch_bytes + v->staging_bytes), "busy_ms",
@@ -949,7 +952,8 @@ static json_t *devices_json(const struct stats *s)
                       "streamed_experts", (json_int_t)v->streamed, "streamed_bytes",
                       (json_int_t)v->streamed_bytes, "prefetched_experts",
                       (json_int_t)v->prefetched, "prefetch_hits", (json_int_t)v->prefetch_hits,
-                      "row_bytes", (json_int_t)v->row_bytes, "audited", (json_int_t)h->audited,
+                      "row_bytes", (json_int_t)v->row_bytes, "replayed_tokens",
+                      (json_int_t)v->replayed, "recordings", (json_int_t)v->recorded, "audited", (json_int_t)h->audited,
                       "auditable", (json_int_t)(h->jobs - h->inexact), "audits_missed",
                       (json_int_t)h->missed, "audit_ms", (double)h->audit_ns / 1e6,
                       "returned_blocks", h->returned, "trouble", troubles[h->trouble],

@@ -320,6 +320,8 @@ struct device_stats {
     uint64_t busy_ns, wait_ns, transfer_ns;
     uint64_t jobs, failures;
     uint64_t waits; /* for jobs, since open: of a pass at most one a layer and block */
+    /* since open: tokens through layers whose launches were recorded before, recordings made */
+    uint64_t replayed, recorded;
     /* streamed experts: bytes of their buffers, bytes copied since open (part of uploaded_bytes),
      * copies, copies started by prefetch, and how many of those were used */
     uint64_t stream_bytes, streamed_bytes, streamed, prefetched, prefetch_hits;
@@ -347,6 +349,7 @@ struct device_report {
     /* operations/s of a prefill GEMM: Q8_0, F32 with own kernels, F32 with the library */
     double q8_rate, f32_rate, library_rate;
     char supported[200], selftest[400], library[200];
+    char replay[100]; /* whether a token's launches are */
 };
 
 /* A pass of the microbenchmark: so many tokens behind so many others. */

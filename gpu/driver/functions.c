@@ -20,9 +20,9 @@ static void load(void)
                  names, &cl, sizeof cl, &failure);
 }
 
-static atomic_uint_fast64_t releases;
+static atomic_uint_fast64_t releases, lasting;
 
-void opencl_release(cl_mem *mem)
+void opencl_release_part(cl_mem *mem)
 {
     if (!*mem)
         return;
@@ -31,9 +31,21 @@ void opencl_release(cl_mem *mem)
     atomic_fetch_add_explicit(&releases, 1, memory_order_relaxed);
 }
 
+void opencl_release(cl_mem *mem)
+{
+    if (*mem)
+        atomic_fetch_add_explicit(&lasting, 1, memory_order_relaxed);
+    opencl_release_part(mem);
+}
+
 uint64_t opencl_releases(void)
 {
     return atomic_load_explicit(&releases, memory_order_relaxed);
+}
+
+uint64_t opencl_lasting_releases(void)
+{
+    return atomic_load_explicit(&lasting, memory_order_relaxed);
 }
 
 int opencl_load(struct error *e)

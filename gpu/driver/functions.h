@@ -32,6 +32,8 @@
     F(GetDeviceInfo)              \
     F(GetEventInfo)               \
     F(GetEventProfilingInfo)      \
+    F(GetExtensionFunctionAddressForPlatform) \
+    F(GetKernelInfo)              \
     F(GetPlatformIDs)             \
     F(GetPlatformInfo)            \
     F(GetProgramBuildInfo)        \
@@ -59,10 +61,13 @@ extern struct opencl_functions cl;
  * packages, at every call the same. Any thread. Nothing else of gpu/ may run before it. */
 int opencl_load(struct error *e);
 
-/* Releases a buffer, if there is one, and counts it. Any thread. */
+/* Releases a buffer, if there is one, and counts it; _part: one that a single job had. Any thread. */
 void opencl_release(cl_mem *mem);
+void opencl_release_part(cl_mem *mem);
 /* Changes with every buffer that is released, of any device: the next one may have its handle, and
  * a kernel to which that was an argument has to be told again. Any thread. */
 uint64_t opencl_releases(void);
+/* Likewise, of those that more than one job has. */
+uint64_t opencl_lasting_releases(void);
 
 #endif

@@ -22,6 +22,7 @@ struct opencl_tuning {
                   staging memory */
     bool map_rows; /* rows in place are mapped and unmapped on a CPU's device, too */
     bool no_selftest;
+    bool no_replay;      /* a token's launches are made one by one */
     bool small_local;    /* treat the device as one with little local memory */
     int tile;            /* tokens per tile, 0: the default; fewer compile faster */
     enum gemm_form form; /* of prompts' kernels, whether it is faster or not */

@@ -676,18 +676,21 @@ static inline float merge_column(__global uint *part, __local const float *weigh
  * head). Each rotates its query, and the new key for itself; the last chunk's takes that key and
  * its value from local memory. The last group of a head merges its chunks, the last one of all
  * heads of a key writes it into the cache: nobody reads that any more. row: of q, k, v and y;
- * arrivals: heads and kv_heads of them; dim: whole blocks of 32. */
+ * arrivals: heads and kv_heads of them; dim: whole blocks of 32. token -1: the one at *position,
+ * of a launch that is recorded for all tokens with these chunks. */
 __kernel __attribute__((reqd_work_group_size(ROW_ITEMS, 1, 1))) void token_attend(
     __global const float *q, __global const float *k, __global const float *v, KV_MEMORY,
     __global const float *cs, __global const float *sn, __global uint *part,
     __global uint *arrivals, __global const float *sinks, __global const float *gates,
     __global float *y, __global act_t *yq, __global float *yd, __global float *ys, int heads,
     int kv_heads, int dim, int rot, int token, int row, KV_PLACE, int window, float scale,
-    int apart, int first_chunk, int n_chunks, int flags)
+    int apart, int first_chunk, int n_chunks, int flags, __global const int *position)
 {
     __local struct chunk_room c;
     __local float own_key[MAX_DIM], own_value[MAX_DIM];
     __local int last[2];
+    token = token < 0 ? *position : token;
+
     int lid = get_local_id(0), chunk = first_chunk + get_group_id(0), head = get_group_id(1),
         shared = heads / kv_heads, kv_head = head / shared, own = chunk == token / CHUNK,
         begin = window && token - window + 1 > 0 ? token - window + 1 : 0, base = chunk * CHUNK,
