@@ -290,10 +290,10 @@ struct replay {
     struct token_recording {
         struct recording launches;
         uint64_t key, used_at;
-        bool busy;         /* replayed by a job that nobody waited for yet */
-        cl_int position;   /* what its kernels read from `position` */
-    } at[REPLAYS], *now;   /* now: what launches are recorded to; NULL: they are enqueued */
-    cl_kernel *kernels;    /* of all recordings */
+        bool busy;          /* replayed by a job that nobody waited for yet */
+        cl_int position;    /* what its kernels read from `position` */
+    } at[REPLAYS], *now;    /* now: what launches are recorded to; NULL: they are enqueued */
+    cl_kernel *kernels;     /* of all recordings */
     uint64_t seen[REPLAYS]; /* keys of tokens that came, the newest at n_seen - 1 */
     uint64_t n_seen, clock, releases;
     int failures, unfits;
@@ -527,8 +527,8 @@ void recordings_forget(struct device *d);
 void recordings_stop(struct device *d, const char *why); /* for good */
 /* Whether tokens are replayed, in words. */
 const char *recordings_word(const struct device *d);
-/* Of a token whose launches and arguments are those that key stands for, but for its position. find:
- * NULL: it is not recorded. worth: it came before. begin: until end its launches are recorded
+/* Of a token whose launches and arguments are those that key stands for, but for its position.
+ * find: NULL: it is not recorded. worth: it came before. begin: until end its launches are recorded
  * instead of enqueued (nothing else may be done); NULL: that cannot be. end: rc: of what was
  * launched; NULL: it failed. What fails is logged; e is of no use behind it. */
 struct token_recording *recordings_find(struct device *d, uint64_t key);

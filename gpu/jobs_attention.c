@@ -135,8 +135,8 @@ int jobs_multiply(struct device *d, cl_mem x, const struct rows_q *xq, int rows,
     return 0;
 }
 
-int jobs_kv_place(struct device *d, const struct block *b, int layer, int session, int pos,
-                  int end, struct kv_place *out, struct error *e)
+int jobs_kv_place(struct device *d, const struct block *b, int layer, int session, int pos, int end,
+                  struct kv_place *out, struct error *e)
 {
     if (session < 0 || session >= d->kv_room || !d->kv_open[session])
         return error_set(e, ERR_DEVICE, "OpenCL %s: session %d is not open here",
@@ -183,8 +183,8 @@ int jobs_token_attend(struct device *d, const struct mixer_shape *m, const struc
                     m->second_rope ? d->second_cos : d->rope_cos[t->rope],
                     m->second_rope ? d->second_sin : d->rope_sin[t->rope], d->part,
                     d->head_arrivals, t->sinks, t->gates, d->heads_out, d->oq.q, d->oq.d, d->oq.s,
-                    m->heads, m->kv_heads, m->key_dim, m->rope_dims, d->replay.now ? -1 : t->token, t->row,
-                    KV_INTS(t->kv), m->window, (double)shape_score_scale_at(m, t->token),
+                    m->heads, m->kv_heads, m->key_dim, m->rope_dims, d->replay.now ? -1 : t->token,
+                    t->row, KV_INTS(t->kv), m->window, (double)shape_score_scale_at(m, t->token),
                     jobs_rope_apart(m), first, chunks, jobs_merge_flags(m), d->replay.position) < 0)
         return ERR_DEVICE;
     return launch_core(d, CORE_TOKEN_ATTEND, "token_attend", (size_t)chunks * items,

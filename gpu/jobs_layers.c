@@ -457,13 +457,13 @@ static int launch_layers(struct device *d, const struct layers_job *j, const str
 }
 
 /* Stands for the launches of a token's layers and for all their arguments but its position: blocks
- * and scratch are the same until a buffer is released (recordings_find). False: it has no such key, or
- * its launches will fail. */
+ * and scratch are the same until a buffer is released (recordings_find). False: it has no such key,
+ * or its launches will fail. */
 static bool token_key(struct device *d, const struct layers_job *j, const struct span *s, int base,
                       uint64_t *key)
 {
-    const int numbers[] = {j->first, j->last, base, s->session, s->rope,
-                           j->wanted ? j->wanted[0] : 1};
+    const int numbers[] = {j->first,   j->last, base,
+                           s->session, s->rope, j->wanted ? j->wanted[0] : 1};
     const cl_mem rows[] = {d->x, d->all_chosen, d->all_weights};
     uint64_t h = hash_bytes(hash_bytes(HASH_START, numbers, sizeof numbers), rows, sizeof rows);
 

@@ -243,8 +243,8 @@ int launch_args(struct device *d, struct kernel *k, int first, struct error *e, 
 
 /* ---- tokens that are recorded ---- */
 
-#define REPLAY_FAILURES 3   /* so many, and nothing is recorded any more */
-#define REPLAY_LAUNCHES 24  /* of a layer at most */
+#define REPLAY_FAILURES 3  /* so many, and nothing is recorded any more */
+#define REPLAY_LAUNCHES 24 /* of a layer at most */
 
 int recordings_unfit(struct device *d, struct error *e)
 {
@@ -284,6 +284,8 @@ void recordings_forget(struct device *d)
     for (int i = 0; i < REPLAYS && r->kernels; i++)
         recording_release(&r->at[i].launches, &r->calls);
     r->now = NULL;
+    r->n_seen = 0; /* where something moves at every token nothing is worth a recording */
+    memset(r->seen, 0, sizeof r->seen);
     r->releases = opencl_lasting_releases();
 }
 
@@ -352,8 +354,8 @@ struct token_recording *recordings_begin(struct device *d, uint64_t key, struct 
     for (int i = 0; i < REPLAYS; i++) {
         struct token_recording *at = &r->at[i];
 
-        if (!at->busy && (!to || !at->launches.buffer ||
-                          (to->launches.buffer && at->used_at < to->used_at)))
+        if (!at->busy &&
+            (!to || !at->launches.buffer || (to->launches.buffer && at->used_at < to->used_at)))
             to = at;
     }
     if (!to)

@@ -398,9 +398,8 @@ int selftest_route(struct selftest *b)
 /* y += x, then x += 2 y. */
 static int add_both(struct device *d, struct error *e)
 {
-    return jobs_add_rows(d, d->y, d->x, 1.0f, 1, e) < 0
-               ? ERR_DEVICE
-               : jobs_add_rows(d, d->x, d->y, 2.0f, 1, e);
+    return jobs_add_rows(d, d->y, d->x, 1.0f, 1, e) < 0 ? ERR_DEVICE
+                                                        : jobs_add_rows(d, d->x, d->y, 2.0f, 1, e);
 }
 
 /* Two launches of one kernel, recorded, replayed with another launch between whose arguments the

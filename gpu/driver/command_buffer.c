@@ -36,8 +36,9 @@ void command_buffers_find(struct command_buffers *out, cl_platform_id platform, 
 
     _Static_assert(sizeof at == sizeof *out, "an entry point is a pointer");
     memset(out, 0, sizeof *out);
-    if (!offered(device) || cl.GetDeviceInfo(device, REQUIRED_QUEUE_PROPERTIES, sizeof required,
-                                             &required, NULL) != CL_SUCCESS ||
+    if (!offered(device) ||
+        cl.GetDeviceInfo(device, REQUIRED_QUEUE_PROPERTIES, sizeof required, &required, NULL) !=
+            CL_SUCCESS ||
         (required & ~of))
         return;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

@@ -9,45 +9,45 @@
 #include "engine/base/error.h"
 
 /* All that gpu/ calls; what is called and not listed does not compile. */
-#define OPENCL_FUNCTIONS(F)       \
-    F(BuildProgram)               \
-    F(CreateBuffer)               \
-    F(CreateCommandQueue)         \
-    F(CreateContext)              \
-    F(CreateKernel)               \
-    F(CreateProgramWithBinary)    \
-    F(CreateProgramWithSource)    \
-    F(CreateSubBuffer)            \
-    F(EnqueueBarrierWithWaitList) \
-    F(EnqueueCopyBuffer)          \
-    F(EnqueueMapBuffer)           \
-    F(EnqueueMarkerWithWaitList)  \
-    F(EnqueueNDRangeKernel)       \
-    F(EnqueueReadBuffer)          \
-    F(EnqueueUnmapMemObject)      \
-    F(EnqueueWriteBuffer)         \
-    F(Finish)                     \
-    F(Flush)                      \
-    F(GetDeviceIDs)               \
-    F(GetDeviceInfo)              \
-    F(GetEventInfo)               \
-    F(GetEventProfilingInfo)      \
+#define OPENCL_FUNCTIONS(F)                   \
+    F(BuildProgram)                           \
+    F(CreateBuffer)                           \
+    F(CreateCommandQueue)                     \
+    F(CreateContext)                          \
+    F(CreateKernel)                           \
+    F(CreateProgramWithBinary)                \
+    F(CreateProgramWithSource)                \
+    F(CreateSubBuffer)                        \
+    F(EnqueueBarrierWithWaitList)             \
+    F(EnqueueCopyBuffer)                      \
+    F(EnqueueMapBuffer)                       \
+    F(EnqueueMarkerWithWaitList)              \
+    F(EnqueueNDRangeKernel)                   \
+    F(EnqueueReadBuffer)                      \
+    F(EnqueueUnmapMemObject)                  \
+    F(EnqueueWriteBuffer)                     \
+    F(Finish)                                 \
+    F(Flush)                                  \
+    F(GetDeviceIDs)                           \
+    F(GetDeviceInfo)                          \
+    F(GetEventInfo)                           \
+    F(GetEventProfilingInfo)                  \
     F(GetExtensionFunctionAddressForPlatform) \
-    F(GetKernelInfo)              \
-    F(GetPlatformIDs)             \
-    F(GetPlatformInfo)            \
-    F(GetProgramBuildInfo)        \
-    F(GetProgramInfo)             \
-    F(ReleaseCommandQueue)        \
-    F(ReleaseContext)             \
-    F(ReleaseEvent)               \
-    F(ReleaseKernel)              \
-    F(ReleaseMemObject)           \
-    F(ReleaseProgram)             \
-    F(RetainCommandQueue)         \
-    F(RetainContext)              \
-    F(RetainEvent)                \
-    F(SetKernelArg)               \
+    F(GetKernelInfo)                          \
+    F(GetPlatformIDs)                         \
+    F(GetPlatformInfo)                        \
+    F(GetProgramBuildInfo)                    \
+    F(GetProgramInfo)                         \
+    F(ReleaseCommandQueue)                    \
+    F(ReleaseContext)                         \
+    F(ReleaseEvent)                           \
+    F(ReleaseKernel)                          \
+    F(ReleaseMemObject)                       \
+    F(ReleaseProgram)                         \
+    F(RetainCommandQueue)                     \
+    F(RetainContext)                          \
+    F(RetainEvent)                            \
+    F(SetKernelArg)                           \
     F(WaitForEvents)
 
 #define OPENCL_MEMBER(name) __typeof__(cl##name) *name;
@@ -61,7 +61,8 @@ extern struct opencl_functions cl;
  * packages, at every call the same. Any thread. Nothing else of gpu/ may run before it. */
 int opencl_load(struct error *e);
 
-/* Releases a buffer, if there is one, and counts it; _part: one that a single job had. Any thread. */
+/* Releases a buffer, if there is one, and counts it; _part: one that a single job had. Any thread.
+ */
 void opencl_release(cl_mem *mem);
 void opencl_release_part(cl_mem *mem);
 /* Changes with every buffer that is released, of any device: the next one may have its handle, and
