@@ -499,6 +499,8 @@ START_TEST(trouble_beside_tokens)
         struct fake_control f = {0};
         struct crowd c;
 
+        if (!support_turn((int)(at / 56) + _i, 3))
+            continue;
         open_beside(&c, with_fake, _i / 8);
         if (_i % 4 == 3)
             f = (struct fake_control){.memory_at = 1 + at / 6, .memory_jobs = at % 5};
@@ -515,7 +517,8 @@ START_TEST(trouble_beside_tokens)
         engine_close(c.g);
     }
     fake_device_control(NULL);
-    ck_assert(passes > 0 || _i % 4 == 2); /* a job to be audited has the device to itself */
+    /* a job to be audited has the device to itself; where there are turns it may fail at once */
+    ck_assert(passes > 0 || _i % 4 == 2 || !support_turn(1, 3));
 }
 END_TEST
 
