@@ -487,6 +487,7 @@ int selftest(struct device *d, uint64_t key, struct error *e)
             return ERR_DEVICE;
     if (measures_shapes(d))
         return choose_shapes(&b, key);
-    kernel_set_describe(d, 0);
+    if (!d->wide)
+        kernel_set_describe(d, 0);
     return 0;
 }
