@@ -350,6 +350,7 @@ struct device_report {
     double q8_rate, f32_rate, library_rate;
     char supported[200], selftest[400], library[200];
     char replay[100]; /* whether a token's launches are */
+    char shapes[400]; /* of its work-groups for one token; "": they have one work-item */
 };
 
 /* A pass of the microbenchmark: so many tokens behind so many others. */
@@ -375,6 +376,7 @@ struct device_kernels {
     bool predicted, is_cpu_type;
     int layers, of_layers; /* that the passes ran through */
     double read_rate;      /* bytes/s that the device reads */
+    char shapes[400];      /* as in device_report */
 };
 
 struct device_ops {

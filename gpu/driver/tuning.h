@@ -22,7 +22,13 @@ struct opencl_tuning {
                   staging memory */
     bool map_rows; /* rows in place are mapped and unmapped on a CPU's device, too */
     bool no_selftest;
-    bool no_replay;      /* a token's launches are made one by one */
+    bool no_replay; /* a token's launches are made one by one */
+    /* of the kernels for one token: candidate `group` - 1 of token_shapes.h is their shape, and
+     * nothing is measured; that of group_wanted - 1 is taken for faster than it is; at most
+     * groups_most candidates are measured at an opening, whatever the time, on a CPU's OpenCL, too
+     */
+    int group, group_wanted, groups_most;
+    const char *driver;  /* the driver says that it is another one */
     bool small_local;    /* treat the device as one with little local memory */
     int tile;            /* tokens per tile, 0: the default; fewer compile faster */
     enum gemm_form form; /* of prompts' kernels, whether it is faster or not */
