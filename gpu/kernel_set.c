@@ -378,7 +378,7 @@ bool kernel_set_attends(const struct mixer_shape *s)
 {
     return s->kind == MIXER_ATTENTION && (!s->value_dim || s->value_dim == s->key_dim) &&
            s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0 && !s->qk_norm_turned &&
-           !s->chunked && !s->experts && s->value_factor == 0.0f;
+           !s->chunked && !s->experts && !s->index_top && s->value_factor == 0.0f;
 }
 
 /* Of attention.cl: the merging group has three numbers a chunk where the values were, and a head's
