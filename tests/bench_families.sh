@@ -92,6 +92,8 @@ mistral3 mistral3 Q4_K_M 3 0
 muse_glimmer muse_glimmer Q4_K_M 2 0
 gpt2 gpt2 Q4_K_M 16 0
 '
+# what it does not open
+[ -z "$out" ] || [ $# -gt 0 ] || for name in flex_olmo jetmoe longcat_flash opt zaya; do echo "$name - -"; done >"$out"
 write() { python3 "$here/tools/synthetic_gguf.py" "$1" "$2" --type "$3" --layers "$4" --experts "$5" --vocab 32000 >"$tmp/log" 2>&1; }
 asked=" $* "
 for name; do
