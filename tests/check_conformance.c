@@ -907,18 +907,21 @@ END_TEST
 static Suite *suite(void)
 {
     Suite *s = suite_create("conformance");
-    TCase *c = tcase_create("back ends"), *kinds = tcase_create("kinds");
+    TCase *c = tcase_create("back ends"), *kinds = tcase_create("kinds"),
+          *opencl = tcase_create("opencl");
 
     tcase_set_timeout(c, 240);
     tcase_add_loop_test(c, test_cpu, 0, TYPES);
     tcase_add_loop_test(c, test_fake, 0, 3);
-    tcase_add_loop_test(c, test_opencl, 0, 3);
     tcase_add_loop_test(c, test_wrong_back_ends, 0, 8);
     suite_add_tcase(s, c);
     tcase_set_timeout(kinds, 240);
     tcase_add_loop_test(kinds, test_kinds_on_the_cpu, 0, KINDS);
-    tcase_add_loop_test(kinds, test_kinds_on_opencl, 0, KINDS);
     suite_add_tcase(s, kinds);
+    tcase_set_timeout(opencl, 240);
+    tcase_add_loop_test(opencl, test_opencl, 0, 3);
+    tcase_add_loop_test(opencl, test_kinds_on_opencl, 0, KINDS);
+    suite_add_tcase(s, opencl);
     return s;
 }
 
