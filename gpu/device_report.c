@@ -232,6 +232,7 @@ static void describe(struct device *d, struct device_report *out)
     if (n == 0)
         snprintf(out->supported, sizeof out->supported, "nothing");
     snprintf(out->selftest, sizeof out->selftest, "%s", d->verdict);
+    snprintf(out->shapes, sizeof out->shapes, "%s", d->shapes);
     if (d->blas.verdict == BLAS_MISSING)
         snprintf(out->library, sizeof out->library, "CLBlast: %.*s: not used",
                  (int)sizeof out->library - 24, blas_load(&missing) < 0 ? missing.text : "");

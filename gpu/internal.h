@@ -7,6 +7,7 @@
 #include "engine/device/device.h"
 #include "gpu/driver/functions.h"
 #include "gpu/driver/tuning.h"
+#include "gpu/shapes/token_shapes.h"
 
 #include <stdint.h>
 
@@ -72,6 +73,7 @@ struct type_kernels {
     bool wanted, usable;             /* in the model; compiled */
     bool matmul_wrong, expert_wrong; /* found by the self-test */
     enum gemm_form form;             /* where there are many */
+    struct token_shapes shapes;      /* of quantised types' kernels for one token; not where WIDE */
     cl_program program[2];
     struct kernel *matmul[2], *gate_up[2], *down[2];
     struct kernel *token_down, *token_gate_up,
@@ -286,7 +288,7 @@ struct device {
     unsigned acts;                     /* a bit for each enum activation of the model */
     bool biased;                       /* some of its experts have biases */
     int tile, gemm_tile;               /* TILE and GEMM_TILE, or what a test wants */
-    int slots, gate_slots;             /* work-items a row of one token (blocks.cl) */
+    struct token_shapes rule;          /* of one token's work-groups where none was measured */
     int row_items;                     /* of a group that computes a row (core.cl) */
     int route_items;                   /* of a group of the router (routing.cl) */
     int width, padded_experts, stride; /* stride: context rounded up to 16 (memory_kv_stride) */
@@ -296,6 +298,7 @@ struct device {
     /* one token: the kernels that do what two or three others do (not where wide), and right */
     bool token_attend, token_route, token_down, token_gate_up, token_output;
     char verdict[400]; /* result of the self-test as text */
+    char shapes[400];  /* of one token's work-groups, as text */
     struct type_kernels type[DTYPE_COUNT];
     struct block *attention, *experts, head;
     struct joined_experts *joined; /* of each layer */
@@ -393,6 +396,25 @@ struct group_shape {
     size_t x, y;
 };
 struct group_shape kernel_set_group(const struct device *d, enum dtype type, bool many, bool gate);
+/* Work-items and rows of a group of a kernel for one token of a quantised type, not where WIDE. */
+size_t kernel_set_token_items(const struct device *d, enum dtype type, enum token_kernel k);
+size_t kernel_set_token_rows(const struct device *d, enum dtype type, enum token_kernel k);
+/* The shapes by rule but for those of candidate i that the device can have. */
+struct token_shapes kernel_set_candidate(const struct device *d, enum dtype type, int i);
+/* Those of a mixture: of each kernel candidate chosen[k], -1: by rule. */
+struct token_shapes kernel_set_mixed(const struct device *d, enum dtype type,
+                                     const int chosen[TOKEN_KERNELS]);
+/* Builds a type's kernels for one token with these shapes; those it had are in *before then, to be
+ * exchanged by kernel_set_exchange and released by kernel_set_release_tokens. Failing changes
+ * nothing. */
+int kernel_set_shapes(struct device *d, enum dtype type, const struct token_shapes *s,
+                      struct type_kernels *before, struct error *e);
+bool kernel_set_has_shapes(const struct device *d, enum dtype type);
+/* d->shapes: "q4_0 matmul 8x32x2 token_down 16x16x4; q8_0 by rule", and how many candidates are
+ * still to be measured. */
+void kernel_set_describe(struct device *d, int left);
+void kernel_set_exchange(struct type_kernels *a, struct type_kernels *b);
+void kernel_set_release_tokens(struct type_kernels *t);
 bool kernel_set_fuses(const struct device *d, int layer);
 
 /* program.c: kernel_file "core", "float", "quant" or "token": those of one token; what: name in the
@@ -493,6 +515,8 @@ int launch(struct device *d, const struct kernel *k, const char *name, int dims,
  * work-items, CORE_ITEMS in kernels that need no groups. */
 int launch_core(struct device *d, enum core_kernel k, const char *name, size_t x, size_t y,
                 size_t z, size_t local, struct error *e);
+/* Of a launch that has ended, by its event; 0: the driver does not say. */
+double launch_seconds(cl_event ev);
 /* records an event of a kernel launched by a library */
 void launch_keep(struct device *d, cl_event ev);
 int launch_write(struct device *d, cl_mem mem, size_t offset, const void *data, size_t bytes,

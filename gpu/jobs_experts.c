@@ -120,8 +120,9 @@ int jobs_token_down(struct device *d, const struct expert_bank *bank, const stru
 {
     const struct matrix *m = bank->at[0]->part[2].m;
     struct kernel *k = d->type[m->type].token_down;
-    size_t items = (size_t)(d->width * d->slots),
-           groups = jobs_up((size_t)m->rows, (size_t)d->width) / (size_t)d->width;
+    size_t items = kernel_set_token_items(d, m->type, TOKEN_DOWN),
+           step = kernel_set_token_rows(d, m->type, TOKEN_DOWN),
+           groups = jobs_up((size_t)m->rows, step) / step;
 
     if (launch_args(d, k, 0, e, "mmmmmmmmmmmmmiiiifffi", d->mq.q, d->mq.d, d->mq.s, d->tiles,
                     d->all_weights, d->x, d->arrivals, next ? next->w : NULL, next ? next->b : NULL,

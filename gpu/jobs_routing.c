@@ -98,10 +98,11 @@ int jobs_token_output(struct device *d, int layer, const struct part *o, const s
     const struct ffn_shape *s = &jobs_shape(d, layer)->ffn;
     const struct router_shape *r = &s->router;
     struct kernel *k = d->type[o->m->type].token_output;
-    size_t items = (size_t)(d->width * d->slots), groups = kernel_set_rows(d, o->m->type, false);
+    size_t items = kernel_set_token_items(d, o->m->type, TOKEN_OUTPUT),
+           step = kernel_set_token_rows(d, o->m->type, TOKEN_OUTPUT),
+           groups = jobs_up((size_t)o->m->rows, step) / step;
     bool dense = s->kind == FFN_DENSE;
 
-    groups = jobs_up((size_t)o->m->rows, groups) / groups;
     if (launch_args(d, k, 0, e, "mmmmmmmmmmmmmmmmmmmmmiiiiffiiiiiffffiiii", d->oq.q, d->oq.d,
                     d->oq.s, o->mem, o->bias, n->x, d->arrivals, n->w, n->b, n->h, d->hq.q, d->hq.d,
                     d->hq.s, w->router, w->score_bias, w->choice_bias, w->expert_scale,

@@ -10,6 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define BLOCKS_AHEAD 2    /* by rule, of a work-item for one token */
+#define ROUTER_CHAINS 128 /* at most, of token_output's router: that many work-items */
+
 static void note_matrix(struct device *d, const struct matrix *m)
 {
     if (m->type < DTYPE_COUNT) {
@@ -19,8 +22,10 @@ static void note_matrix(struct device *d, const struct matrix *m)
     }
 }
 
-/* Work-items per row of one token in a group of so many rows, `items` altogether if a group may
- * have them. 32 slots of 16 rows read an H200's memory six to seven times as fast as four did. */
+/* By rule: work-items per row of one token in a group of so many rows, `items` altogether if a
+ * group may have them. 32 slots of 16 rows read an H200's memory six to seven times as fast as four
+ * did.
+ */
 static int slots_for(const struct device *d, int rows, int items)
 {
     int slots = items / rows;
@@ -46,8 +51,11 @@ static void choose(struct device *d)
         d->acts |= s->kind == FFN_NONE ? 0 : 1u << s->activation;
         d->biased |= s->bias;
     }
-    d->slots = slots_for(d, d->width, 512);
-    d->gate_slots = slots_for(d, 64, 1024);
+    for (int k = 0; k < TOKEN_KERNELS; k++)
+        d->rule.of[k] = k == TOKEN_GATE_UP
+                            ? (struct token_shape){32, slots_for(d, 64, 1024), BLOCKS_AHEAD}
+                            : (struct token_shape){d->width, slots_for(d, d->width, 512),
+                                                   BLOCKS_AHEAD};
     d->row_items = d->wide ? 1 : 64;
     while (!d->wide && d->row_items < 256 && (cl_ulong)d->row_items * 2 <= d->target.group_items)
         d->row_items *= 2;
@@ -102,6 +110,10 @@ void kernel_set_shape(struct device *d)
     find_most(d);
     choose(d);
     d->token_gate_up = d->token_gate_up && d->most_ffn / 32 <= hp->hidden;
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        d->type[t].shapes = opencl_tuning()->group && dtype_is_quantised(t)
+                                ? kernel_set_candidate(d, t, opencl_tuning()->group - 1)
+                                : d->rule;
 }
 
 int kernel_set_tile(const struct device *d, enum dtype type, bool many)
@@ -113,7 +125,63 @@ size_t kernel_set_rows(const struct device *d, enum dtype type, bool many)
 {
     if (!dtype_is_quantised(type))
         return 4;
+    if (!d->wide && !many)
+        return kernel_set_token_rows(d, type, TOKEN_MATMUL);
     return d->wide || kernel_set_tile(d, type, many) == 1 ? (size_t)d->width : 64;
+}
+
+size_t kernel_set_token_rows(const struct device *d, enum dtype type, enum token_kernel k)
+{
+    return (size_t)d->type[type].shapes.of[k].rows;
+}
+
+size_t kernel_set_token_items(const struct device *d, enum dtype type, enum token_kernel k)
+{
+    const struct token_shape *s = &d->type[type].shapes.of[k];
+
+    return (size_t)(s->rows * s->slots) * (k == TOKEN_GATE_UP ? 2 : 1);
+}
+
+/* Blocks of a row, or of several experts' rows, that token_down has in local memory (blocks.cl). */
+static int down_blocks(enum dtype type, int rows)
+{
+    const struct format_traits *f = &format_of[type];
+    int terms = f->minimum || f->halves == 2 ? 2 : 1;
+
+    return 4 * (256 / rows * 2 / terms);
+}
+
+/* Whether the device can have such groups, and they do what those by rule do. */
+static bool shape_fits(const struct device *d, enum dtype type, enum token_kernel k,
+                       const struct token_shape *s)
+{
+    int items = s->rows * s->slots * (k == TOKEN_GATE_UP ? 2 : 1), blocks = d->most_ffn / 32,
+        step = down_blocks(type, s->rows), by_rule = down_blocks(type, d->rule.of[k].rows);
+
+    if ((cl_ulong)items > d->target.group_items || items < ROUTER_CHAINS)
+        return false;
+    return k != TOKEN_DOWN || step >= by_rule || step >= blocks;
+}
+
+struct token_shapes kernel_set_mixed(const struct device *d, enum dtype type,
+                                     const int chosen[TOKEN_KERNELS])
+{
+    struct token_shapes s = d->rule;
+
+    for (int k = 0; k < TOKEN_KERNELS; k++) {
+        struct token_shape c = chosen[k] < 0 ? d->rule.of[k] : token_candidate(chosen[k], k);
+
+        if (shape_fits(d, type, k, &c))
+            s.of[k] = c;
+    }
+    return s;
+}
+
+struct token_shapes kernel_set_candidate(const struct device *d, enum dtype type, int i)
+{
+    const int chosen[TOKEN_KERNELS] = {i, i, i, i};
+
+    return kernel_set_mixed(d, type, chosen);
 }
 
 struct group_shape kernel_set_group(const struct device *d, enum dtype type, bool many, bool gate)
@@ -125,8 +193,11 @@ struct group_shape kernel_set_group(const struct device *d, enum dtype type, boo
     if (many && d->gemm_tile > 1)
         return (struct group_shape){16, (size_t)(d->gemm_tile /
                                                  kernel_set_item_tokens(d, d->type[type].form))};
-    return gate ? (struct group_shape){32, 2 * (size_t)d->gate_slots}
-                : (struct group_shape){(size_t)d->width, (size_t)d->slots};
+
+    const struct token_shapes *shapes = many ? &d->rule : &d->type[type].shapes;
+    const struct token_shape *s = &shapes->of[gate ? TOKEN_GATE_UP : TOKEN_MATMUL];
+
+    return (struct group_shape){(size_t)s->rows, (size_t)s->slots * (gate ? 2 : 1)};
 }
 
 static bool has_kernels(enum dtype t)
@@ -222,15 +293,26 @@ static void format_options(const struct device *d, enum dtype type, int tokens, 
         out, size,
         " -DTOKENS=%d -DWIDTH=%d -DPER=%d -DHEAD=%d -DBLOCK=%d -DPAYLOAD=%d -DBITS=%d"
         " -DHIGH=%d -DFLIP=%d -DOFFSET=%d -DMIN=%d -DFACTORS=%d -DHALVES=%d -DLOOKUP=%d -DE8M0=%d"
-        " -DWORDS=%d -DSLOTS=%d -DGATE_SLOTS=%d -DITEM_TOKENS=%d -DENGINE=%d -DEMULATED=%d "
+        " -DWORDS=%d -DITEM_TOKENS=%d -DENGINE=%d -DEMULATED=%d "
         "-DTYPE_%s",
         tokens, d->width, f->blocks, format_head(type), format_block_bytes(type),
         format_payload(type), f->bits, f->high, FORMAT_FLIP, f->zero, f->minimum, f->factors,
-        f->halves, f->lookup, f->scale == SCALE_E8M0, f->words, d->slots, d->gate_slots,
-        kernel_set_item_tokens(d, form), form == GEMM_ENGINE ? engine_of(d) : 0, !d->target.engine,
-        dtype_info(type)->word);
+        f->halves, f->lookup, f->scale == SCALE_E8M0, f->words, kernel_set_item_tokens(d, form),
+        form == GEMM_ENGINE ? engine_of(d) : 0, !d->target.engine, dtype_info(type)->word);
     if (f->lookup)
         table_options(f, out + strlen(out), size - strlen(out));
+}
+
+/* Shapes of the work-groups for one token (blocks.cl). */
+static void shape_options(const struct token_shapes *s, char *out, size_t size)
+{
+    static const char *const prefix[TOKEN_KERNELS] = {"", "GATE_", "DOWN_", "OUT_"};
+    size_t n = 0;
+
+    for (int k = 0; k < TOKEN_KERNELS && n < size; k++)
+        n += (size_t)snprintf(out + n, size - n, " -D%sROWS=%d -D%sSLOTS=%d -D%sAHEAD=%d",
+                              prefix[k], s->of[k].rows, prefix[k], s->of[k].slots, prefix[k],
+                              s->of[k].ahead);
 }
 
 /* Codebook of an IQ format as text for words.cl: empty for others. */
@@ -276,6 +358,10 @@ static int build_tokens(struct device *d, enum dtype type, int many, const char 
         snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d",
                  kernel_set_tile(d, type, many), type == DTYPE_F16, type == DTYPE_BF16);
     n = strlen(text);
+    if (quant && !d->wide && kernel_set_tile(d, type, many) == 1) {
+        shape_options(many ? &d->rule : &t->shapes, text + n, sizeof text - n);
+        n = strlen(text);
+    }
     if (token)
         snprintf(text + n, sizeof text - n, " -DMAX_EXPERTS=%d", OUTPUT_SCORES);
     if (program_build(d,
@@ -344,6 +430,81 @@ bool kernel_set_may(const struct device *d, enum dtype type, enum gemm_form form
             (engine_of(d) && d->gemm_tile % (engine_of(d) == 1 ? 8 : 16) == 0));
 }
 
+void kernel_set_exchange(struct type_kernels *a, struct type_kernels *b)
+{
+    struct type_kernels t = *a;
+
+#define EXCHANGE(what) (a->what = b->what, b->what = t.what)
+    EXCHANGE(shapes);
+    EXCHANGE(program[0]);
+    EXCHANGE(matmul[0]);
+    EXCHANGE(gate_up[0]);
+    EXCHANGE(down[0]);
+    EXCHANGE(token_down);
+    EXCHANGE(token_gate_up);
+    EXCHANGE(token_output);
+#undef EXCHANGE
+}
+
+void kernel_set_release_tokens(struct type_kernels *t)
+{
+    kernel_release(&t->token_down);
+    kernel_release(&t->token_gate_up);
+    kernel_release(&t->token_output);
+    tokens_release(t, 0);
+}
+
+int kernel_set_shapes(struct device *d, enum dtype type, const struct token_shapes *s,
+                      struct type_kernels *before, struct error *e)
+{
+    struct strbuf table = {0};
+    int rc;
+
+    *before = (struct type_kernels){.shapes = *s};
+    kernel_set_exchange(&d->type[type], before);
+    grid_text(type, &table);
+    rc = table.failed ? error_set(e, ERR_MEMORY, "OpenCL: out of memory for a table of points")
+                      : build_tokens(d, type, 0, table.data, e);
+    strbuf_release(&table);
+    if (rc < 0) {
+        kernel_set_exchange(&d->type[type], before);
+        kernel_set_release_tokens(before);
+    }
+    return rc;
+}
+
+bool kernel_set_has_shapes(const struct device *d, enum dtype t)
+{
+    return d->type[t].usable && dtype_is_quantised(t);
+}
+
+void kernel_set_describe(struct device *d, int left)
+{
+    struct strbuf b = {0};
+
+    for (int t = 0; t < DTYPE_COUNT; t++) {
+        bool any = false;
+
+        if (!kernel_set_has_shapes(d, t))
+            continue;
+        strbuf_printf(&b, "%s%s", b.len ? "; " : "", dtype_info(t)->word);
+        for (int k = 0; k < TOKEN_KERNELS; k++) {
+            const struct token_shape *s = &d->type[t].shapes.of[k], *rule = &d->rule.of[k];
+
+            if (s->rows == rule->rows && s->slots == rule->slots && s->ahead == rule->ahead)
+                continue;
+            strbuf_printf(&b, " %s %dx%dx%d", token_kernel_name(k), s->rows, s->slots, s->ahead);
+            any = true;
+        }
+        if (!any)
+            strbuf_puts(&b, " by rule");
+    }
+    if (left)
+        strbuf_printf(&b, "; %d still to be measured", left);
+    snprintf(d->shapes, sizeof d->shapes, "%s", strbuf_text(&b));
+    strbuf_release(&b);
+}
+
 int kernel_set_form(struct device *d, enum dtype type, enum gemm_form form, struct error *e)
 {
     struct strbuf table = {0};
@@ -366,10 +527,7 @@ void kernel_set_release(struct device *d)
         cl.ReleaseProgram(d->core_program);
     d->core_program = NULL;
     for (int t = 0; t < DTYPE_COUNT; t++) {
-        kernel_release(&d->type[t].token_down);
-        kernel_release(&d->type[t].token_gate_up);
-        kernel_release(&d->type[t].token_output);
-        tokens_release(&d->type[t], 0);
+        kernel_set_release_tokens(&d->type[t]);
         tokens_release(&d->type[t], 1);
     }
 }
@@ -378,7 +536,7 @@ bool kernel_set_attends(const struct mixer_shape *s)
 {
     return s->kind == MIXER_ATTENTION && (!s->value_dim || s->value_dim == s->key_dim) &&
            s->key_dim % 8 == 0 && s->heads * s->key_dim % 32 == 0 && !s->qk_norm_turned &&
-           !s->chunked && !s->experts && s->value_factor == 0.0f;
+           !s->chunked && !s->experts && !s->index_top && s->value_factor == 0.0f;
 }
 
 /* Of attention.cl: the merging group has three numbers a chunk where the values were, and a head's
@@ -394,11 +552,8 @@ bool kernel_set_token_attends(const struct device *d, const struct mixer_shape *
 /* Of quant.cl: an expert's blocks all have terms in local memory. */
 bool kernel_set_token_downs(const struct device *d, const struct matrix *m)
 {
-    const struct format_traits *f = &format_of[m->type];
-    int terms = f->minimum || f->halves == 2 ? 2 : 1;
-
     return d->token_down && dtype_is_quantised(m->type) && d->type[m->type].usable &&
-           m->cols / 32 <= 4 * (256 / d->width * 2 / terms);
+           m->cols / 32 <= down_blocks(m->type, d->type[m->type].shapes.of[TOKEN_DOWN].rows);
 }
 
 bool kernel_set_token_gates(const struct device *d, const struct matrix *up)
@@ -425,8 +580,9 @@ bool kernel_set_token_outputs(const struct device *d, int layer)
         !kernel_set_token_norms(d) || s->parallel || s->norms.after || norms_sum(&s->norms) ||
         hp->residual_scale != 0.0f)
         return false;
-    return s->ffn.kind == FFN_DENSE || (s->ffn.kind == FFN_ROUTED && !s->ffn.router.early &&
-                                        scores <= OUTPUT_SCORES && chains <= d->width * d->slots);
+    return s->ffn.kind == FFN_DENSE ||
+           (s->ffn.kind == FFN_ROUTED && !s->ffn.router.early && scores <= OUTPUT_SCORES &&
+            (size_t)chains <= kernel_set_token_items(d, o, TOKEN_OUTPUT));
 }
 
 static bool ffn_known(const struct ffn_shape *s, enum dtype type)

@@ -75,6 +75,14 @@ static uint64_t event_time(cl_event ev, cl_profiling_info what)
     return ev && cl.GetEventProfilingInfo(ev, what, sizeof t, &t, NULL) == CL_SUCCESS ? t : 0;
 }
 
+double launch_seconds(cl_event ev)
+{
+    uint64_t start = event_time(ev, CL_PROFILING_COMMAND_START),
+             end = event_time(ev, CL_PROFILING_COMMAND_END);
+
+    return start && end > start ? (double)(end - start) * 1e-9 : 0;
+}
+
 static void event_release(cl_event *ev)
 {
     if (*ev)

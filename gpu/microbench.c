@@ -70,6 +70,11 @@ static int finish_rows(struct device_kernel *out, int n)
 
 /* ---- Predicted ---- */
 
+static int no_memory(struct error *e)
+{
+    return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the microbenchmark");
+}
+
 static void target_of(const struct time_model *m, struct cl_target *t)
 {
     snprintf(t->info.name, sizeof t->info.name, "%s", m->name);
@@ -77,6 +82,56 @@ static void target_of(const struct time_model *m, struct cl_target *t)
     t->local_bytes = (cl_ulong)m->local_bytes;
     t->align = (cl_uint)m->align;
     t->engine = m->engine;
+}
+
+/* Seconds of a pass of one token in the launches of a kernel, or of those that do its work. */
+static int predict_kernel(struct device *d, const struct time_model *m, int layers, int depth,
+                          enum token_kernel k, double *seconds, struct error *e)
+{
+    const char *names[TOKEN_KERNELS][2] = {
+        {"matmul", "down"}, {"gate_up", "token_gate_up"}, {"token_down", ""}, {"token_output", ""}};
+    struct pass_work list;
+
+    *seconds = 0;
+    if (pass_work_list(d, 0, layers, 1, depth, &list, e) < 0)
+        return ERR_MEMORY;
+    for (int i = 0; i < list.n; i++)
+        if (strcmp(list.at[i].name, names[k][0]) == 0 || strcmp(list.at[i].name, names[k][1]) == 0)
+            *seconds += time_model_seconds(m, &list.at[i].work);
+    pass_work_release(&list);
+    return 0;
+}
+
+/* Shapes of one token's work-groups as the device would choose them, by the model's times. */
+static int predict_shapes(struct device *d, const struct time_model *m, int layers, int depth,
+                          struct error *e)
+{
+    for (int t = 0; t < DTYPE_COUNT; t++) {
+        struct token_times *s = kernel_set_has_shapes(d, t) ? mem_alloc(1, sizeof *s) : NULL;
+        int fastest[TOKEN_KERNELS], rc = 0;
+
+        if (!kernel_set_has_shapes(d, t))
+            continue;
+        for (int k = 0; k < TOKEN_KERNELS && s && rc == 0; k++) {
+            double by_rule = 0, seconds = 0;
+
+            d->type[t].shapes = d->rule;
+            rc = predict_kernel(d, m, layers, depth, k, &by_rule, e);
+            for (int i = 0; i < TOKEN_CANDIDATES && rc == 0; i++) {
+                d->type[t].shapes = kernel_set_candidate(d, t, i);
+                rc = predict_kernel(d, m, layers, depth, k, &seconds, e);
+                s->measured[i] = true;
+                s->ratio[i][k] = by_rule > 0 ? seconds / by_rule : 0;
+            }
+            fastest[k] = token_fastest(s, k);
+        }
+        if (s && rc == 0)
+            d->type[t].shapes = kernel_set_mixed(d, t, fastest);
+        mem_free(s);
+        if (!s || rc < 0)
+            return rc < 0 ? rc : no_memory(e);
+    }
+    return 0;
 }
 
 static int predict(struct device *d, const struct time_model *m, const struct device_pass *passes,
@@ -89,6 +144,14 @@ static int predict(struct device *d, const struct time_model *m, const struct de
     for (int t = 0; t < DTYPE_COUNT; t++)
         d->type[t].usable = d->type[t].wanted;
     pass_work_forms(d);
+    for (int p = 0; p < n_passes; p++)
+        if (passes[p].rows == 1) {
+            if (predict_shapes(d, m, about->of_layers, passes[p].depth, e) < 0)
+                return ERR_MEMORY;
+            break;
+        }
+    kernel_set_describe(d, 0);
+    snprintf(about->shapes, sizeof about->shapes, "%s", d->shapes);
     for (int p = 0; p < n_passes; p++) {
         struct device_stats unused = {0};
         struct pass_work list;
@@ -106,11 +169,6 @@ static int predict(struct device *d, const struct time_model *m, const struct de
 }
 
 /* ---- Measured ---- */
-
-static int no_memory(struct error *e)
-{
-    return error_set(e, ERR_MEMORY, "OpenCL: out of memory for the microbenchmark");
-}
 
 static int put(struct device *d, struct block_id id, struct error *e)
 {
@@ -223,24 +281,11 @@ static int run_pass(struct bench *b, const struct device_pass *p, struct error *
     return jobs_head(d, &head, e) < 0 ? ERR_DEVICE : job_harvest(d, e);
 }
 
-static double event_seconds(cl_event ev)
-{
-    cl_ulong start = 0, end = 0;
-
-    if (cl.GetEventProfilingInfo(ev, CL_PROFILING_COMMAND_START, sizeof start, &start, NULL) !=
-            CL_SUCCESS ||
-        cl.GetEventProfilingInfo(ev, CL_PROFILING_COMMAND_END, sizeof end, &end, NULL) !=
-            CL_SUCCESS ||
-        end < start)
-        return 0;
-    return (double)(end - start) * 1e-9;
-}
-
 /* Takes the least of each launch so far. */
 static void trace_take(struct bench *b, bool counted)
 {
     for (int i = 0; i < b->trace.n; i++) {
-        double seconds = event_seconds(b->trace.at[i].event);
+        double seconds = launch_seconds(b->trace.at[i].event);
 
         if (counted && i < b->n)
             b->best[i] = seconds < b->best[i] ? seconds : b->best[i];
@@ -333,8 +378,8 @@ static double copy_rate(struct device *d)
 
             if (cl.EnqueueCopyBuffer(d->queue, from, to, 0, 0, bytes, 0, NULL, &ev) != CL_SUCCESS)
                 break;
-            if (cl.WaitForEvents(1, &ev) == CL_SUCCESS && i && event_seconds(ev) > 0)
-                best = fmin(best, event_seconds(ev));
+            if (cl.WaitForEvents(1, &ev) == CL_SUCCESS && i && launch_seconds(ev) > 0)
+                best = fmin(best, launch_seconds(ev));
             cl.ReleaseEvent(ev);
         }
     memory_release(&from);
@@ -370,7 +415,7 @@ static double kernel_rate(struct device *d)
         d->trace = before;
     }
     for (int i = 0; i < trace.n; i++) {
-        double seconds = event_seconds(r[i].event);
+        double seconds = launch_seconds(r[i].event);
 
         if (i && seconds > 0 && seconds < best)
             best = seconds;
@@ -430,6 +475,7 @@ static int open_and_measure(const struct device_ops *ops, const struct device_co
     if (rc == 0) {
         snprintf(about->device, sizeof about->device, "%s", d->target.info.name);
         about->is_cpu_type = d->target.info.is_cpu_type;
+        snprintf(about->shapes, sizeof about->shapes, "%s", d->shapes);
         rc = measure(d, passes, n_passes, out, max, about, e);
         ops->close(d);
     }

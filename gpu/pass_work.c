@@ -11,7 +11,6 @@
 #include <string.h>
 
 #define UNROLLED 4
-#define AHEAD 2        /* blocks of one token that a work-item has on their way (blocks.cl) */
 #define LAST_FAR 2     /* last_of, and reading what the other groups left */
 #define CHUNK 256      /* of keys: attention.cl */
 #define ROW_SLOTS 116  /* of a block of one token's row: nine loads, eight products, 64 others */
@@ -121,9 +120,10 @@ static int terms_of(enum dtype type)
     return format_of[type].minimum || format_of[type].halves == 2 ? 2 : 1;
 }
 
-/* One token's row of a matrix: row_sum of blocks.cl, or dot_rows of float.cl. per_round: its step,
- * slots: its work-items. */
-static struct kernel_work row_work(enum dtype type, double cols, int per_round, int slots)
+/* One token's row of a matrix: row_sum of blocks.cl, or dot_rows of float.cl. per_round: its step.
+ */
+static struct kernel_work row_work(enum dtype type, double cols, int per_round,
+                                   const struct token_shape *shape)
 {
     double quarter = ceil_div(cols / 32, 4), rounds;
     int terms = terms_of(type);
@@ -134,7 +134,8 @@ static struct kernel_work row_work(enum dtype type, double cols, int per_round, 
     per_round = per_round / terms > 1 ? per_round / terms : 1;
     per_round = per_round < quarter ? per_round : (int)quarter;
     rounds = ceil_div(quarter, per_round);
-    return (struct kernel_work){.far = rounds * ceil_div(ceil_div(4.0 * per_round, slots), AHEAD),
+    return (struct kernel_work){.far = rounds * ceil_div(ceil_div(4.0 * per_round, shape->slots),
+                                                         shape->ahead),
                                 .near = rounds,
                                 .ahead = quarter * terms};
 }
@@ -210,9 +211,15 @@ static double row_groups(const struct device *d, enum dtype type, bool many, int
     return ceil_div(rows, (double)kernel_set_rows(d, type, many));
 }
 
-static int matmul_step(const struct device *d)
+static const struct token_shape *token_shape(const struct device *d, enum dtype type,
+                                             enum token_kernel k)
 {
-    return 256 / d->width * 2; /* STEP of blocks.cl */
+    return &d->type[type].shapes.of[k];
+}
+
+static int step_of(const struct token_shape *s)
+{
+    return 256 / s->rows * 2; /* STEP_OF of blocks.cl */
 }
 
 static void add_matmul(const struct device *d, struct pass_work *p, const struct matrix *const *m,
@@ -221,6 +228,7 @@ static void add_matmul(const struct device *d, struct pass_work *p, const struct
     enum dtype type = m[0]->type;
     bool many = rows > 1;
     struct group_shape g = kernel_set_group(d, type, many, false);
+    const struct token_shape *one = token_shape(d, type, TOKEN_MATMUL);
     double tiles = ceil_div(rows, kernel_set_tile(d, type, many)), groups = 0, bytes = 0, ops = 0;
     int total = 0;
     char tokens[24] = "";
@@ -233,9 +241,9 @@ static void add_matmul(const struct device *d, struct pass_work *p, const struct
         total += m[i]->rows;
     }
     w = many ? tile_work(d, type, tiles * groups, m[0]->cols)
-             : row_work(type, m[0]->cols, matmul_step(d), d->slots);
+             : row_work(type, m[0]->cols, step_of(one), one);
     w.bytes = bytes;
-    w.own = many ? 0 : own_slots(type, groups, d->width, m[0]->cols / 32);
+    w.own = many ? 0 : own_slots(type, groups, one->rows, m[0]->cols / 32);
     if (rows > 1)
         snprintf(tokens, sizeof tokens, ", %d rows", rows);
     add(p, "matmul", tiles * groups, (double)(g.x * g.y), ops, w, "%d x %d %s%s", total, m[0]->cols,
@@ -419,8 +427,10 @@ static void add_token_output(const struct device *d, struct pass_work *p, int la
 {
     const struct layer_shape *s = shape_of(d, layer);
     const struct matrix *o = &d->base.config.model->layers[layer].o;
-    double hidden = o->rows, items = (double)d->width * d->slots;
-    struct kernel_work w = row_work(o->type, o->cols, matmul_step(d), d->slots);
+    const struct token_shape *shape = token_shape(d, o->type, TOKEN_OUTPUT);
+    double hidden = o->rows, groups = ceil_div(hidden, shape->rows),
+           items = (double)shape->rows * shape->slots;
+    struct kernel_work w = row_work(o->type, o->cols, step_of(shape), shape);
     struct router_work r = {0};
 
     if (s->ffn.kind == FFN_ROUTED) {
@@ -434,10 +444,9 @@ static void add_token_output(const struct device *d, struct pass_work *p, int la
     w.steps += ceil_div(hidden / 4, items) * ACTIVATE_STEPS / 2;
     w.ahead += norm_steps(&s->norms, hidden);
     w.bytes = matrix_bytes(o) + r.work.bytes;
-    w.own = own_slots(o->type, ceil_div(hidden, d->width), d->width, o->cols / 32);
-    add(p, "token_output", ceil_div(hidden, d->width), items, 2 * hidden * o->cols, w,
-        "%d x %d %s, + norm%s", o->rows, o->cols, dtype_info(o->type)->word,
-        s->ffn.kind == FFN_ROUTED ? " + router" : "");
+    w.own = own_slots(o->type, groups, shape->rows, o->cols / 32);
+    add(p, "token_output", groups, items, 2 * hidden * o->cols, w, "%d x %d %s, + norm%s", o->rows,
+        o->cols, dtype_info(o->type)->word, s->ffn.kind == FFN_ROUTED ? " + router" : "");
 }
 
 /* Whether token_output ends a layer's attention. */
@@ -490,7 +499,8 @@ static void add_gate_up(const struct device *d, struct pass_work *p, const struc
     struct group_shape g = kernel_set_group(d, up, many, true);
     double groups = n_tiles * ceil_div(ffn, quant ? 32 : 4), sides = gated ? 2 : 1;
     struct kernel_work w = many ? tile_work(d, up, groups, hidden)
-                                : row_work(up, hidden, d->small_local ? 8 : 16, d->gate_slots);
+                                : row_work(up, hidden, d->small_local ? 8 : 16,
+                                           token_shape(d, up, TOKEN_GATE_UP));
 
     if (!many && !quant) { /* one after the other */
         w.far *= sides;
@@ -515,9 +525,10 @@ static void add_token_gate_up(const struct device *d, struct pass_work *p,
            at_once = 4.0 * (d->small_local ? 8 : 16) / terms_of(x->up.type),
            rounds = ceil_div(quarter, at_once);
     struct group_shape g = kernel_set_group(d, x->up.type, false, true);
+    const struct token_shape *shape = token_shape(d, x->up.type, TOKEN_GATE_UP);
     struct kernel_work w = {
-        .far = rounds *
-                   ceil_div(ceil_div(quarter < at_once ? quarter : at_once, d->gate_slots), AHEAD) +
+        .far = rounds * ceil_div(ceil_div(quarter < at_once ? quarter : at_once, shape->slots),
+                                 shape->ahead) +
                LAST_FAR,
         .near = rounds + 2,
         .steps = ACTIVATE_STEPS,
@@ -539,9 +550,11 @@ static void add_down(const struct device *d, struct pass_work *p, const struct e
     double out = n_tiles * row_groups(d, down, many, hidden);
     struct kernel_work w;
 
-    w = many ? tile_work(d, down, out, ffn) : row_work(down, ffn, matmul_step(d), d->slots);
+    const struct token_shape *one = token_shape(d, down, TOKEN_MATMUL);
+
+    w = many ? tile_work(d, down, out, ffn) : row_work(down, ffn, step_of(one), one);
     w.near += 2;
-    w.own = many ? 0 : own_slots(down, out, d->width, ffn / 32);
+    w.own = many ? 0 : own_slots(down, out, one->rows, ffn / 32);
     w.bytes = n_experts * matrix_bytes(&x->down);
     add(p, "down", out, (double)(dn.x * dn.y), 2.0 * entries * (double)ffn * hidden, w,
         "%d x %d x %d %s", n_experts, hidden, ffn, words_of(d, down, many).text);
@@ -554,16 +567,17 @@ static void add_token_down(const struct device *d, struct pass_work *p,
                            const struct norms_shape *norms)
 {
     const struct matrix *m = &x->down;
-    double hidden = m->rows, n = m->cols / 32, items = (double)d->width * d->slots,
-           most = 4.0 * matmul_step(d) / terms_of(m->type),
-           at_once = (double)(long)(most / n) < d->slots / 4 ? (double)(long)(most / n)
-                                                             : d->slots / 4;
+    const struct token_shape *shape = token_shape(d, m->type, TOKEN_DOWN);
+    double hidden = m->rows, n = m->cols / 32, items = (double)shape->rows * shape->slots,
+           groups = ceil_div(hidden, shape->rows),
+           fit = (double)(long)(4.0 * step_of(shape) / terms_of(m->type) / n),
+           at_once = fit < shape->slots / 4 ? fit : shape->slots / 4;
     struct kernel_work w = {.near = 2};
 
     for (double left = used; left > 0; left -= at_once) {
         double blocks = (left < at_once ? left : at_once) * n;
 
-        w.far += ceil_div(ceil_div(blocks, d->slots), AHEAD);
+        w.far += ceil_div(ceil_div(blocks, shape->slots), shape->ahead);
         w.near += 1;
         w.steps += 4 * blocks / n;
         w.ahead += ceil_div(n, 4) * terms_of(m->type);
@@ -575,10 +589,9 @@ static void add_token_down(const struct device *d, struct pass_work *p,
         w.ahead += norm_steps(norms, hidden);
     }
     w.bytes = used * matrix_bytes(m);
-    w.own = own_slots(m->type, ceil_div(hidden, d->width), d->width, used * n);
-    add(p, "token_down", ceil_div(hidden, d->width), items, 2.0 * used * hidden * m->cols, w,
-        "%d x %d x %d %s%s", used, m->rows, m->cols, dtype_info(m->type)->word,
-        norms ? ", + norm" : "");
+    w.own = own_slots(m->type, groups, shape->rows, used * n);
+    add(p, "token_down", groups, items, 2.0 * used * hidden * m->cols, w, "%d x %d x %d %s%s", used,
+        m->rows, m->cols, dtype_info(m->type)->word, norms ? ", + norm" : "");
 }
 
 /* Experts like x in launches of their own: tiles of `experts` of them. */

@@ -49,6 +49,8 @@ uint64_t program_fingerprint(const struct cl_target *t)
     h = hash_text(h, t->platform_version);
     h = hash_text(h, t->info.name);
     h = hash_text(h, t->info.driver);
+    if (opencl_tuning()->driver)
+        h = hash_text(h, opencl_tuning()->driver);
     for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
         h = hash_text(h, sources[i].text);
     return h;

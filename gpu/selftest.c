@@ -267,11 +267,187 @@ static void apply(struct device *d, const struct verdict *v)
         }
 }
 
+/* ---- Shapes of the work-groups for one token: a few are timed on the model's matrices, each
+ * against that by rule; those that are clearly faster are used together, once they are right ----
+ */
+#define SHAPES_NS CLOCK_SECOND /* of an opening; what is left is measured at the next ones */
+
+static bool measures_shapes(const struct device *d)
+{
+    const struct opencl_tuning *t = opencl_tuning();
+
+    return !d->wide && !t->group && d->base.config.tune != DEVICE_TUNE_OFF &&
+           (t->groups_most || !d->target.info.is_cpu_type);
+}
+
+/* The type's kernels, of a candidate's shapes, against those by rule in *other. */
+static int duels(struct selftest *b, enum dtype t, struct type_kernels *other,
+                 double ratio[TOKEN_KERNELS])
+{
+    const struct model *m = b->d->base.config.model;
+    const struct matrix *mat = find_matrix(m, t);
+    const struct ffn_shape *shape = NULL;
+    const struct expert_weights *x = find_expert(m, t, &shape);
+
+    if (mat && !b->d->type[t].matmul_wrong &&
+        selftest_matmul_duel(b, mat, other, &ratio[TOKEN_MATMUL]) < 0)
+        return ERR_DEVICE;
+    if (x && !b->d->type[t].expert_wrong && b->d->type[x->up.type].usable &&
+        b->d->type[x->down.type].usable && selftest_expert_duel(b, t, shape, x, other, ratio) < 0)
+        return ERR_DEVICE;
+    return selftest_output_duel(b, t, other, &ratio[TOKEN_OUTPUT]);
+}
+
+/* Behind a command that failed. */
+static void give_up(struct device *d)
+{
+    if (!d->lost)
+        cl.Finish(d->queue);
+    job_forget(d);
+}
+
+/* What cannot be built or run takes no time that counts. ERR_DEVICE: the device is lost. */
+static int measure_candidate(struct selftest *b, enum dtype t, int i, struct token_times *out)
+{
+    struct device *d = b->d;
+    struct token_shapes s = kernel_set_candidate(d, t, i);
+    struct type_kernels by_rule;
+    double ratio[TOKEN_KERNELS] = {0};
+
+    out->measured[i] = true;
+    if (token_shapes_same(&s, &d->rule))
+        return 0;
+    if (kernel_set_shapes(d, t, &s, &by_rule, b->e) == 0) {
+        if (duels(b, t, &by_rule, ratio) == 0)
+            memcpy(out->ratio[i], ratio, sizeof ratio);
+        else
+            give_up(d);
+        kernel_set_exchange(&d->type[t], &by_rule);
+        kernel_set_release_tokens(&by_rule);
+    }
+    for (int k = 0; k < TOKEN_KERNELS && i == opencl_tuning()->group_wanted - 1; k++)
+        out->ratio[i][k] *= 0.01;
+    return d->lost ? ERR_DEVICE : 0;
+}
+
+/* Candidates that are not in the table, while there is time. *n: how many were measured; *left: how
+ * many were not. */
+static int measure_shapes(struct selftest *b, struct token_table *table, int *n, int *left)
+{
+    int most = opencl_tuning()->groups_most;
+    uint64_t end = clock_now() + SHAPES_NS;
+
+    *n = *left = 0;
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        for (int i = 0; i < TOKEN_CANDIDATES && kernel_set_has_shapes(b->d, t); i++) {
+            if (table->of[t].measured[i])
+                continue;
+            if (most ? *n >= most : clock_now() >= end)
+                ++*left;
+            else if (++*n && measure_candidate(b, t, i, &table->of[t]) < 0)
+                return ERR_DEVICE;
+        }
+    return 0;
+}
+
+/* Memory that is copied between the launches: without it, weights may come from caches. */
+static int measure_flushed(struct selftest *b, struct token_table *table, int *n, int *left)
+{
+    struct device *d = b->d;
+    uint64_t failures = d->stats.failures;
+    struct error ignored;
+    int rc;
+
+    for (int i = 0; i < 2; i++)
+        if (memory_buffer(d, FLUSH_BYTES, &b->flush[i], "measuring", &ignored) < 0)
+            memory_release(&b->flush[0]);
+    rc = measure_shapes(b, table, n, left);
+    for (int i = 0; i < 2; i++)
+        memory_release(&b->flush[i]);
+    if (rc == 0)
+        d->stats.failures = failures; /* of candidates */
+    return rc;
+}
+
+/* The fastest shapes of a type's kernels, if they are right together; else those by rule stay. */
+static int use_shapes(struct selftest *b, enum dtype t, struct token_times *s, bool *changed)
+{
+    struct device *d = b->d;
+    struct verdict v = {0}, *before = b->v;
+    int fastest[TOKEN_KERNELS];
+    struct type_kernels other;
+    char text[TOKEN_SHAPES_TEXT];
+    bool known;
+
+    for (int k = 0; k < TOKEN_KERNELS; k++)
+        fastest[k] = token_fastest(s, k);
+    struct token_shapes shapes = kernel_set_mixed(d, t, fastest);
+
+    token_shapes_text(&shapes, text);
+    known = s->verdict != TOKEN_UNTESTED && strcmp(text, s->tested) == 0;
+    if (token_shapes_same(&shapes, &d->rule) || (known && s->verdict == TOKEN_WRONG))
+        return 0;
+    if (kernel_set_shapes(d, t, &shapes, &other, b->e) < 0)
+        return d->lost ? ERR_DEVICE : 0;
+    if (!known) {
+        b->v = &v;
+        s->verdict = run_type(b, t, 0) == 0 && selftest_output(b, t) == 0 && v.n == 0 ? TOKEN_RIGHT
+                                                                                      : TOKEN_WRONG;
+        b->v = before;
+        snprintf(s->tested, sizeof s->tested, "%s", text);
+        *changed = true;
+    }
+    if (s->verdict == TOKEN_WRONG) {
+        give_up(d);
+        kernel_set_exchange(&d->type[t], &other);
+    }
+    kernel_set_release_tokens(&other);
+    return d->lost ? ERR_DEVICE : 0;
+}
+
+static int choose_shapes(struct selftest *b, uint64_t key)
+{
+    struct device *d = b->d;
+    struct device_config *c = &d->base.config;
+    void (*log)(void *ctx, const char *line) = c->log;
+    struct token_table *table = mem_alloc(1, sizeof *table);
+    uint64_t start = clock_now();
+    int n = 0, left = 0, rc;
+    bool changed = false;
+    char path[1024] = "", line[240];
+
+    if (!table)
+        return error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for measuring");
+    if (c->cache_dir && snprintf(path, sizeof path, "%s/opencl-%016llx.shapes", c->cache_dir,
+                                 (unsigned long long)key) >= (int)sizeof path)
+        path[0] = '\0';
+    if (path[0] && c->tune != DEVICE_TUNE_AGAIN)
+        token_table_read(path, key, table);
+    c->log = NULL; /* compiling is part of it */
+    rc = measure_flushed(b, table, &n, &left);
+    for (int t = 0; t < DTYPE_COUNT && rc == 0; t++)
+        if (kernel_set_has_shapes(d, t))
+            rc = use_shapes(b, t, &table->of[t], &changed);
+    c->log = log;
+    if (rc == 0 && path[0] && (n || changed))
+        token_table_write(path, key, table);
+    mem_free(table);
+    kernel_set_describe(d, left);
+    snprintf(line, sizeof line,
+             "OpenCL: measured %d shape%s of work-groups on %.80s in %.1f s (once per driver and "
+             "model)%s",
+             n, n == 1 ? "" : "s", d->target.info.name, clock_seconds(clock_now() - start),
+             left ? "; the others at the next starts" : "");
+    if (rc == 0 && n)
+        log_line(d, line);
+    return rc;
+}
+
 int selftest(struct device *d, uint64_t key, struct error *e)
 {
     const struct device_config *c = &d->base.config;
     struct verdict v = {0};
-    struct selftest b = {d, e, 12345, &v};
+    struct selftest b = {.d = d, .e = e, .seed = 12345, .v = &v};
     char path[1024] = "", line[240];
     uint64_t start = clock_now();
 
@@ -309,5 +485,9 @@ int selftest(struct device *d, uint64_t key, struct error *e)
         if (v.form[t] != d->type[t].form && kernel_set_may(d, t, v.form[t]) &&
             kernel_set_form(d, t, v.form[t], e) < 0)
             return ERR_DEVICE;
+    if (measures_shapes(d))
+        return choose_shapes(&b, key);
+    if (!d->wide)
+        kernel_set_describe(d, 0);
     return 0;
 }

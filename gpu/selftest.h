@@ -21,6 +21,7 @@ struct selftest {
     struct error *e;
     unsigned seed;
     struct verdict *v;
+    cl_mem flush[2]; /* of FLUSH_BYTES, while shapes are measured; NULL: none */
 };
 
 /* selftest_tools.c */
@@ -32,6 +33,12 @@ void selftest_wrong(struct selftest *b, const char *name);
  * times say nothing of a GPU's kernels. */
 int selftest_compare(struct selftest *b, const char *name, int (*run)(void *ctx, bool joined),
                      void *ctx);
+/* Bytes that a duel copies before each launch, so that weights come from memory as in a pass. */
+#define FLUSH_BYTES ((size_t)32 << 20)
+/* What `run` enqueues for one token, with the kernels of a type that d has against those in other,
+ * which are exchanged alternately and then back: *ratio is the first ones' time by the others'. */
+int selftest_duel(struct selftest *b, enum dtype type, struct type_kernels *other,
+                  int (*run)(void *ctx, bool joined), void *ctx, double *ratio);
 /* Blocking copies. */
 int selftest_put(struct selftest *b, cl_mem mem, const void *data, size_t bytes);
 int selftest_get(struct selftest *b, cl_mem mem, size_t offset, void *data, size_t bytes);
@@ -68,8 +75,17 @@ int selftest_matmul(struct selftest *b, const struct matrix *m, int many);
 int selftest_matmul_time(struct selftest *b, const struct matrix *m, uint64_t *ns);
 int selftest_expert(struct selftest *b, const struct ffn_shape *s, const struct expert_weights *x,
                     int many);
+/* Duels of a type's matmul, and of its gate_up and down, on matrices of the model: ratio[k] of
+ * those that there are. */
+int selftest_matmul_duel(struct selftest *b, const struct matrix *m, struct type_kernels *other,
+                         double *ratio);
+int selftest_expert_duel(struct selftest *b, enum dtype type, const struct ffn_shape *s,
+                         const struct expert_weights *x, struct type_kernels *other,
+                         double ratio[TOKEN_KERNELS]);
 /* selftest_output.c: token_output with such a projection. */
 int selftest_output(struct selftest *b, enum dtype type);
+int selftest_output_duel(struct selftest *b, enum dtype type, struct type_kernels *other,
+                         double *ratio);
 void selftest_name(char *out, size_t size, const char *kernel, enum dtype type, int many);
 
 #endif

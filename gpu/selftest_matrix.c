@@ -134,6 +134,38 @@ out:
     return rc;
 }
 
+/* A product with one token. */
+struct matmul_duel {
+    struct selftest *b;
+    struct output o;
+};
+
+static int run_matmul(void *ctx, bool joined)
+{
+    struct matmul_duel *x = ctx;
+
+    (void)joined;
+    return jobs_multiply_own(x->b->d, x->b->d->h, &x->b->d->hq, 1, &x->o, 1, false, x->b->e);
+}
+
+int selftest_matmul_duel(struct selftest *b, const struct matrix *m, struct type_kernels *other,
+                         double *ratio)
+{
+    struct matrix whole;
+    struct part part = {.m = &whole};
+    struct matmul_duel x = {b, {&part, NULL}};
+    float *in = make_inputs(b, 1, m->cols);
+    int rc = ERR_DEVICE;
+
+    if (in && prefix(b, m, m->rows, &whole, &part.mem) == 0 &&
+        memory_buffer(b->d, (size_t)m->rows * 4, &x.o.y, "the self-test", b->e) == 0)
+        rc = selftest_duel(b, m->type, other, run_matmul, &x, ratio);
+    memory_release(&part.mem);
+    memory_release(&x.o.y);
+    mem_free(in);
+    return rc;
+}
+
 #define TIMED_ROWS 2048 /* of a matrix, */
 #define TIMED_TOKENS 512
 #define TIMED_ROUNDS 4 /* the first is not counted */
@@ -199,12 +231,40 @@ static int expert_init(struct expert_test *t, struct selftest *b, const struct f
     return 0;
 }
 
-static void expert_release(struct expert_test *t)
+/* An expert's matrices on the device. */
+static int put_block(struct expert_test *t, struct block *block)
+{
+    struct selftest *b = t->b;
+    const struct matrix *m[3] = {&t->w.gate, &t->w.up, &t->w.down};
+
+    block->n_parts = 3;
+    for (int i = 0; i < 3; i++) {
+        struct part *p = &block->part[i];
+        size_t bias = (size_t)m[i]->rows * sizeof *m[i]->bias;
+
+        if (!m[i]->bytes)
+            continue; /* no gate */
+        p->m = m[i];
+        if (memory_buffer(b->d, p->m->bytes, &p->mem, "the self-test", b->e) < 0 ||
+            selftest_put(b, p->mem, p->m->data, p->m->bytes) < 0 ||
+            (p->m->bias && (memory_buffer(b->d, bias, &p->bias, "the self-test", b->e) < 0 ||
+                            selftest_put(b, p->bias, p->m->bias, bias) < 0)))
+            return ERR_DEVICE;
+    }
+    return 0;
+}
+
+static void release_block(struct block *block)
 {
     for (int i = 0; i < 3; i++) {
-        memory_release(&t->block.part[i].mem);
-        memory_release(&t->block.part[i].bias);
+        memory_release(&block->part[i].mem);
+        memory_release(&block->part[i].bias);
     }
+}
+
+static void expert_release(struct expert_test *t)
+{
+    release_block(&t->block);
     mem_free(t->x);
     mem_free(t->mid);
     mem_free(t->got);
@@ -216,7 +276,6 @@ static int expert_run(struct expert_test *t)
 {
     struct selftest *b = t->b;
     struct device *d = b->d;
-    const struct matrix *m[3] = {&t->w.gate, &t->w.up, &t->w.down};
     struct expert_bank bank = {{&t->block}, 1, NULL};
     struct tile tile[TOKENS_MOST];
     int n_tiles = 0, step = kernel_set_tile(d, t->w.up.type, t->many);
@@ -225,20 +284,7 @@ static int expert_run(struct expert_test *t)
         t->entry[i] = (struct entry){t->rows - 1 - i, i}; /* gathered, not in order */
     for (int i = 0; i < t->rows; i += step)
         tile[n_tiles++] = (struct tile){i, t->rows - i < step ? t->rows - i : step, 0, 0};
-    for (int i = 0; i < 3; i++) {
-        struct part *p = &t->block.part[i];
-        size_t bias = (size_t)m[i]->rows * sizeof *m[i]->bias;
-
-        if (!m[i]->bytes)
-            continue; /* no gate */
-        p->m = m[i];
-        if (memory_buffer(d, p->m->bytes, &p->mem, "the self-test", b->e) < 0 ||
-            selftest_put(b, p->mem, p->m->data, p->m->bytes) < 0 ||
-            (p->m->bias && (memory_buffer(d, bias, &p->bias, "the self-test", b->e) < 0 ||
-                            selftest_put(b, p->bias, p->m->bias, bias) < 0)))
-            return ERR_DEVICE;
-    }
-    if (!(t->x = make_inputs(b, t->rows, t->hidden)) ||
+    if (put_block(t, &t->block) < 0 || !(t->x = make_inputs(b, t->rows, t->hidden)) ||
         selftest_put(b, d->tiles, tile, (size_t)n_tiles * sizeof *tile) < 0 ||
         selftest_put(b, d->entries, t->entry, (size_t)t->rows * sizeof *t->entry) < 0 ||
         jobs_expert_tiles(d, t->shape, &bank, 0, n_tiles, t->many, b->e) < 0)
@@ -543,4 +589,96 @@ int selftest_expert(struct selftest *b, const struct ffn_shape *s, const struct 
         rc = test_token_down(&t);
     expert_release(&t);
     return rc < 0 ? ERR_DEVICE : 0;
+}
+
+#define DUEL_BYTES ((size_t)128 << 20) /* of different experts */
+
+/* One token's experts by the kernels in use, each with weights of its own as in a pass. */
+struct expert_duel {
+    struct expert_test t;
+    struct block more[BANK]; /* bank.n - 1 of them */
+    struct token_gate_test gate;
+    struct token_down_test down;
+};
+
+/* Tiles of one entry each, for experts of a bank of n one after the other. */
+static int put_tiles(struct selftest *b, int used, int n)
+{
+    struct tile tile[USED_MOST];
+    struct entry entry[USED_MOST];
+
+    for (int i = 0; i < used; i++) {
+        tile[i] = (struct tile){i, 1, i % n, 0};
+        entry[i] = (struct entry){0, i};
+    }
+    return selftest_put(b, b->d->tiles, tile, (size_t)used * sizeof *tile) < 0 ||
+                   selftest_put(b, b->d->entries, entry, (size_t)used * sizeof *entry) < 0
+               ? ERR_DEVICE
+               : 0;
+}
+
+/* Inputs are what expert_run left; the factors of experts are zero, so that the row stays. */
+static int duel_init(struct expert_duel *x, struct selftest *b)
+{
+    struct expert_test *t = &x->t;
+    int used = b->d->base.config.model->hp.n_experts_used;
+    size_t bytes = t->w.gate.bytes + t->w.up.bytes + t->w.down.bytes;
+    float zeros[USED_MOST] = {0};
+    struct expert_bank *bank = &x->gate.bank;
+
+    x->gate.t = x->down.t = t;
+    x->gate.used = x->down.used = used;
+    x->down.next = (struct norm_rows){.x = b->d->x, .h = b->d->h, .rows = 1};
+    bank->at[bank->n++] = &t->block;
+    while (bank->n < used && bank->n < BANK && (size_t)(bank->n + 1) * bytes <= DUEL_BYTES) {
+        struct block *next = &x->more[bank->n - 1];
+
+        bank->at[bank->n++] = next;
+        if (put_block(t, next) < 0)
+            return ERR_DEVICE;
+    }
+    x->down.bank = *bank;
+    return put_tiles(b, used, bank->n) < 0 ||
+                   selftest_put(b, b->d->all_weights, zeros, (size_t)used * 4) < 0
+               ? ERR_DEVICE
+               : 0;
+}
+
+/* gate_up where token_gate_up is not used. */
+static int run_gates(void *ctx, bool joined)
+{
+    struct token_gate_test *x = ctx;
+
+    return run_token_gate(ctx, joined && kernel_set_token_gates(x->t->b->d, &x->t->w.up));
+}
+
+int selftest_expert_duel(struct selftest *b, enum dtype type, const struct ffn_shape *s,
+                         const struct expert_weights *x, struct type_kernels *other,
+                         double ratio[TOKEN_KERNELS])
+{
+    const struct hparams *hp = &b->d->base.config.model->hp;
+    const struct norm_weights *w = &b->d->base.config.model->output_norm;
+    struct expert_duel *duel;
+    int rc = ERR_DEVICE;
+
+    if (hp->n_experts_used < 1 || hp->n_experts_used > USED_MOST || x->up.rows > b->d->most_ffn)
+        return 0;
+    if (!(duel = mem_alloc(1, sizeof *duel)))
+        return error_set(b->e, ERR_MEMORY, "OpenCL: out of memory for measuring");
+    if (expert_init(&duel->t, b, s, x, 1, 0) == 0 && expert_run(&duel->t) == 0 &&
+        duel_init(duel, b) == 0 &&
+        upload(b, w->weight, (size_t)hp->hidden, &duel->down.next.w) == 0 &&
+        upload(b, w->bias, (size_t)hp->hidden, &duel->down.next.b) == 0)
+        rc = 0;
+    if (rc == 0 && x->up.type == type)
+        rc = selftest_duel(b, type, other, run_gates, &duel->gate, &ratio[TOKEN_GATE_UP]);
+    if (rc == 0 && x->down.type == type && token_downs(&duel->t))
+        rc = selftest_duel(b, type, other, run_token_down, &duel->down, &ratio[TOKEN_DOWN]);
+    for (int i = 0; i < BANK; i++)
+        release_block(&duel->more[i]);
+    memory_release(&duel->down.next.w);
+    memory_release(&duel->down.next.b);
+    expert_release(&duel->t);
+    mem_free(duel);
+    return rc;
 }

@@ -203,7 +203,8 @@ int selftest_output(struct selftest *b, enum dtype type)
     if (t.layer < 0 || hp->n_experts_used > CHOSEN_MOST)
         return 0;
     rc = output_init(&t);
-    int groups = rc == 0 ? t.o.m->rows / kernel_set_rows(b->d, type, false) : 1,
+    int rows = rc == 0 ? (int)kernel_set_token_rows(b->d, type, TOKEN_OUTPUT) : 1,
+        groups = rc == 0 ? (t.o.m->rows + rows - 1) / rows : 1,
         step = groups > TURNS ? groups / TURNS : 1;
 
     /* where groups run beside each other, what they share by mistake is not wrong every time */
@@ -218,4 +219,22 @@ int selftest_output(struct selftest *b, enum dtype type)
         rc = selftest_compare(b, "token_output", run_output, &t);
     output_release(&t);
     return rc < 0 ? ERR_DEVICE : 0;
+}
+
+int selftest_output_duel(struct selftest *b, enum dtype type, struct type_kernels *other,
+                         double *ratio)
+{
+    struct output_test t = {
+        .b = b, .layer = find_layer(b->d, type), .hidden = b->d->base.config.model->hp.hidden};
+    int rc;
+
+    if (t.layer < 0 || b->d->base.config.model->hp.n_experts_used > CHOSEN_MOST)
+        return 0;
+    rc = output_init(&t);
+    if (rc == 0)
+        rc = put_row(&t);
+    if (rc == 0)
+        rc = selftest_duel(b, type, other, run_output, &t, ratio);
+    output_release(&t);
+    return rc;
 }

@@ -5,6 +5,7 @@
 #include "engine/device/conformance/reference.h"
 #include "engine/device/numerics.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -59,6 +60,55 @@ int selftest_compare(struct selftest *b, const char *name, int (*run)(void *ctx,
     if ((slower || best[1] > best[0]) && b->v->n_slower < SELFTEST_SLOWER_MAX)
         snprintf(b->v->slower[b->v->n_slower++], sizeof b->v->slower[0], "%s", name);
     return 0;
+}
+
+#define DUEL_ROUNDS 6 /* the first one is not counted */
+#define DUEL_LAUNCHES 4
+
+/* Seconds of the launches of a run by their events; 0: a driver without times. */
+static int time_launches(struct selftest *b, int (*run)(void *ctx, bool joined), void *ctx,
+                         double *seconds)
+{
+    struct device *d = b->d;
+    struct launch_record r[DUEL_LAUNCHES];
+    struct launch_trace trace = {r, 0, DUEL_LAUNCHES}, *before = d->trace;
+    int rc = job_begin(d, b->e);
+
+    *seconds = 0;
+    if (rc == 0 && b->flush[0])
+        rc = launch_copy(d, b->flush[0], 0, b->flush[1], FLUSH_BYTES, b->e);
+    d->trace = &trace;
+    rc = rc == 0 ? run(ctx, true) : rc;
+    d->trace = before;
+    rc = rc == 0 ? job_end(d, b->e) : rc;
+    rc = rc == 0 ? job_harvest(d, b->e) : rc;
+    if (rc < 0 && !d->lost)
+        cl.Finish(d->queue);
+    for (int i = 0; i < trace.n; i++) {
+        *seconds += launch_seconds(r[i].event);
+        cl.ReleaseEvent(r[i].event);
+    }
+    if (rc < 0)
+        job_forget(d);
+    return rc;
+}
+
+int selftest_duel(struct selftest *b, enum dtype type, struct type_kernels *other,
+                  int (*run)(void *ctx, bool joined), void *ctx, double *ratio)
+{
+    double best[2] = {INFINITY, INFINITY}, seconds;
+    int rc = 0;
+
+    for (int i = 0; i < 2 * DUEL_ROUNDS; i++) {
+        int one = rc == 0 ? time_launches(b, run, ctx, &seconds) : 0;
+
+        if (rc == 0 && one == 0 && i > 1)
+            best[i % 2] = fmin(best[i % 2], seconds);
+        rc = rc == 0 ? one : rc;
+        kernel_set_exchange(&b->d->type[type], other);
+    }
+    *ratio = rc == 0 && best[0] > 0 && best[1] > 0 ? best[0] / best[1] : 0;
+    return rc;
 }
 
 int selftest_put(struct selftest *b, cl_mem mem, const void *data, size_t bytes)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Speed of every family of routed experts beside llama.cpp, on files of a few layers at the published widths. Not run by make test: half an hour on a quiet machine.
+# Speed of every family that llama.cpp opens beside it, on files of a few layers at the published widths. Not run by make test: three quarters of an hour on a quiet machine.
 #   tests/bench_families.sh [-d FOLDER] [-o FILE] [-p PROMPT] [-n GENERATED] [-t THREADS] [-R ROUNDS] LLAMA_BENCH [FAMILY...]
-# Each file (0.9 to 1.8 GB, tests/tools/synthetic_gguf.py, vocabulary of 32000) is written to FOLDER (default /dev/shm), measured by turns
+# Each file (0.3 to 1.9 GB, tests/tools/synthetic_gguf.py, vocabulary of 32000) is written to FOLDER (default /dev/shm), measured by turns
 # (tests/bench_peers.sh: medians over ROUNDS, default 3) and deleted. Printed per family: how many times llama.cpp's prompt and decode rate,
 # the range of both within one round, and decode's share of the memory's speed; whatever is wrong with a family in its row.
 # FILE: also "FAMILY PROMPT-RATIO DECODE-RATIO" a line, for tests/tools/family_table.py --speed.
@@ -71,9 +71,29 @@ step3p5 step3p5 Q4_K_M 4 24
 mimo_v2_flash mimo_v2_flash Q4_K_M 4 16
 deepseek_v32 deepseek_v32 Q4_K_M 4 16
 glm_moe_dsa glm_moe_dsa Q4_K_M 4 16
-longcat_flash longcat_flash Q4_K_M 2 24
 grovemoe grovemoe Q4_K_M 5 64
+deepseek_v4 deepseek_v4 Q4_K_M 4 12
+qwen4_exp qwen4_exp Q4_K_M 4 64
+qwen3_vl_moe qwen3_vl_moe Q4_K_M 4 64
+llama llama Q4_K_M 3 0
+granite granite Q4_K_M 3 0
+qwen2 qwen2 Q4_K_M 3 0
+qwen3 qwen3 Q4_K_M 3 0
+qwen3_5 qwen3_5 Q4_K_M 4 0
+lfm2 lfm2 Q4_K_M 8 0
+smollm3 smollm3 Q4_K_M 8 0
+gemma3 gemma3 Q4_K_M 6 0
+gemma3n gemma3n Q4_K_M 10 0
+gemma4_e gemma4_e Q4_K_M 20 0
+olmo2 olmo2 Q4_K_M 3 0
+olmo3 olmo3 Q4_K_M 4 0
+phi3 phi3 Q4_K_M 5 0
+mistral3 mistral3 Q4_K_M 3 0
+muse_glimmer muse_glimmer Q4_K_M 2 0
+gpt2 gpt2 Q4_K_M 16 0
 '
+# what it does not open
+[ -z "$out" ] || [ $# -gt 0 ] || for name in flex_olmo jetmoe longcat_flash opt zaya; do echo "$name - -"; done >"$out"
 write() { python3 "$here/tools/synthetic_gguf.py" "$1" "$2" --type "$3" --layers "$4" --experts "$5" --vocab 32000 >"$tmp/log" 2>&1; }
 asked=" $* "
 for name; do

@@ -27,7 +27,9 @@ static const char *const sources[] = {"<think> <tool_call>",
                                       "<|tool_call:begin|> <|tool_calls|>",
                                       "<|think|> <|channel>thought", /* Gemma 4's word */
                                       "to=self <|message|> <atem:function_calls>",
-                                      "'｜DSML｜'"};
+                                      "'｜DSML｜'",
+                                      "<|python_start|> <|python_end|>",
+                                      "<think> <zyphra_tool_call>"};
 
 /* In text, {NAME} is a control token. */
 static const struct {
@@ -35,6 +37,14 @@ static const struct {
     bool reasoning;
     const char *text, *answer, *thought, *tool;
 } cases[] = {
+    {13, false, "{<|python_start|>}Let me.{<|python_end|>}{\"a\": 1}", "Let me.", "", "{\"a\": 1}"},
+    {13, false, "{<|python_start|>}{<|python_end|>}{\"a\": 1}", "", "", "{\"a\": 1}"},
+    {13, false, "{<|python_start|>}[f(a=1)]{<|python_end|>}", "[f(a=1)]", "", ""},
+    {13, false, "[f(a=1)]", "[f(a=1)]", "", ""},
+    {14, false,
+     "<think>\nHm.\n</think>\n\n<zyphra_tool_call>\n<function=f>\n</function>\n"
+     "</zyphra_tool_call>\n",
+     "", "Hm.\n", "<function=f>\n</function>\n"},
     {0, false, "Hello <b>.", "Hello <b>.", "", ""},
     {0, false, "<think>\nWell, 1 < 2.\n</think>\n\nYes.", "Yes.", "Well, 1 < 2.\n", ""},
     {0, true, "Well.\n</think>\n\nYes </think>.", "Yes </think>.", "Well.\n", ""},

@@ -124,7 +124,8 @@ static const char *reference(int max_tokens)
 static const char *const plans[] = {"gpu",       "experts-gpu", "attention-gpu", "layers:3",
                                     "experts:5", "hot:4M",      "stream:3M",     "balanced"};
 #define PLANS (int)(sizeof plans / sizeof *plans)
-#define FIXED_PLANS (PLANS - 1) /* without measurements, which are jobs, too */
+/* without measurements, which are jobs, too, and may leave the device without any */
+#define FIXED_PLANS (PLANS - 1)
 
 /* Audits find nothing where there is nothing, and change nothing; every job is audited that was to
  * be, and about as many as asked for. */
@@ -470,6 +471,7 @@ START_TEST(a_slow_device_keeps_what_it_can_do)
     const struct device_health *x;
     uint64_t bytes;
 
+    fake_device_processor(false);
     fake_device_control(
         &(struct fake_control){.slow_at = _i ? 320 : 40, .slow_us = 60000, .slow_bytes = 3 << 20});
     g = open_as(&(struct setting){.backends = _i ? plain : fused, .placement = "gpu"});
@@ -625,7 +627,7 @@ static Suite *suite(void)
 
     tcase_add_loop_test(t, audits_of_a_right_device_find_nothing, 0, PLANS);
     tcase_add_loop_test(t, one_wrong_bit_is_found, 0, 2 * FIXED_PLANS);
-    tcase_add_loop_test(t, everything_before_is_computed_again, 0, PLANS);
+    tcase_add_loop_test(t, everything_before_is_computed_again, 0, FIXED_PLANS);
     tcase_add_test(t, the_other_device_stays);
     tcase_add_loop_test(t, every_kind_of_layer_is_audited, 0,
                         2 * (int)(sizeof kinds / sizeof *kinds));
@@ -640,5 +642,6 @@ static Suite *suite(void)
 
 int main(void)
 {
+    fake_device_processor(true); /* a busy machine is no trouble of the device */
     return support_run(suite());
 }

@@ -465,8 +465,9 @@ START_TEST(calls_and_reasoning_are_read_back)
     struct answer_format format;
     struct answer_parts p;
     struct said said = {0};
-    char path[1100], *prompt, *whole, *end;
-    const char *answer;
+    static const char *const ends[] = {"</s>", "<|eot|>"};
+    char path[1100], *prompt, *whole;
+    const char *answer, *end;
 
     if (!(c = open_real(one, &f, path))) {
         json_decref(root);
@@ -481,9 +482,10 @@ START_TEST(calls_and_reasoning_are_read_back)
     prompt = rendered(c, m, 1, given, true);
     whole = rendered(c, m, 2, given, false);
     ck_assert_msg(prompt && whole, "%s", path);
-    if ((end = strstr(whole, "</s>"))) /* the end of an answer is no text */
-        *end = 0;
     answer = answer_in(whole, prompt);
+    for (int k = 0; k < 2; k++) /* the end of an answer is no text */
+        if ((end = strstr(answer, ends[k])))
+            whole[end - whole] = 0;
     format = chat_template_answers(c);
     answer_parts_init(&p, format, answer_format_opens(&format, whole, (size_t)(answer - whole)));
     push_said(&p, answer, &said);

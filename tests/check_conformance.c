@@ -692,6 +692,20 @@ static const struct {
       {.mixer = {MIXER},
        .ffn = {.experts = 5, .used = 2, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
        .norms = {RMS}}}},
+    {"like qwen4_exp: few blocks of keys, most of them, and more than there are",
+     false,
+     {{.mixer = {MIXER, .qk_norm = QK_NORM_HEAD, .gated = true, .index_heads = 4, .index_dim = 64,
+                 .index_top = 16, .index_ratio = 4},
+       .ffn = {.experts = 5, .used = 2, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
+       .norms = {RMS}},
+      {.mixer = {MIXER, .qk_norm = QK_NORM_HEAD, .gated = true, .index_heads = 1, .index_dim = 64,
+                 .index_top = 201, .index_ratio = 3},
+       .ffn = {.kind = FFN_DENSE, .shared = 1, .shared_width = 512},
+       .norms = {RMS}},
+      {.mixer = {MIXER, .sinks = true, .index_heads = 2, .index_dim = 64, .index_top = 512,
+                 .index_ratio = 32},
+       .ffn = {.experts = 5, .used = 2, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
+       .norms = {RMS}}}},
 };
 #define KINDS (int)(sizeof layer_kinds / sizeof layer_kinds[0])
 
@@ -725,6 +739,51 @@ START_TEST(test_kinds_on_the_cpu)
         s.type = (i + _i) % 3 == 2 ? DTYPE_BF16 : (i + _i) % 3 ? DTYPE_Q4_K : DTYPE_Q8_0;
         s.width = (i + _i) % 2 ? 16 : 8;
         check(&cpu_device_ops, s, (enum kv_type)((i + _i) % 3), _i % 2 ? 3 : 11);
+    }
+}
+END_TEST
+
+/* Blocks of keys: sizes that borders of chunks cut, one that is longer than a chunk; budgets of a
+ * block, of most blocks, of more than there are; one head, half of whose scores are 0 and alike;
+ * rows whose scores are made chunk by chunk, and by row. */
+static const struct {
+    int ratio, top, heads, dim, rows, context;
+} block_choices[] = {
+    {1, 7, 3, 64, 11, 700},    {2, 180, 1, 32, 3, 288}, {4, 2048, 4, 64, 11, 288},
+    {3, 9, 5, 48, 9, 400},     {16, 64, 2, 64, 8, 600}, {100, 200, 8, 32, 1, 700},
+    {300, 300, 2, 64, 2, 700}, {1, 400, 1, 64, 4, 600}, {5, 5, 19, 64, 12, 540},
+    {64, 512, 1, 48, 5, 640},
+};
+#define BLOCK_CHOICES (int)(sizeof block_choices / sizeof block_choices[0])
+
+START_TEST(test_blocks_of_keys)
+{
+    struct layer_shape layer = {
+        .mixer = {.heads = 4,
+                  .kv_heads = 2,
+                  .key_dim = 64,
+                  .rope_dims = 32,
+                  .qk_norm = QK_NORM_HEAD,
+                  .gated = true,
+                  .index_heads = block_choices[_i].heads,
+                  .index_dim = block_choices[_i].dim,
+                  .index_top = block_choices[_i].top,
+                  .index_ratio = block_choices[_i].ratio},
+        .ffn = {.experts = 3, .used = 1, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
+        .norms = {RMS}};
+    struct tiny_shape s = small;
+    const struct kernels *set;
+    struct error e;
+
+    s.layers = 1;
+    s.rope_dims = 32;
+    s.context = block_choices[_i].context;
+    s.shapes = &layer;
+    for (int i = 0; (set = kernels_at(i)); i++) {
+        ck_assert_int_eq(cpu_kernels_select(set->name, &e), 0);
+        for (int kv = 0; kv < 3; kv++)
+            if (support_turn(i + kv + _i, 3))
+                check(&cpu_device_ops, s, (enum kv_type)kv, block_choices[_i].rows);
     }
 }
 END_TEST
@@ -763,7 +822,8 @@ START_TEST(test_kinds_on_opencl)
                      r.finding[0].what);
     for (int l = 0; l < 3; l++) { /* what stays on the CPU */
         latent |= layers[l].mixer.kind == MIXER_MLA || layers[l].mixer.qk_norm_turned ||
-                  layers[l].mixer.experts || layers[l].mixer.kind == MIXER_CONVOLVED;
+                  layers[l].mixer.experts || layers[l].mixer.kind == MIXER_CONVOLVED ||
+                  layers[l].mixer.index_top;
         experts &= !layers[l].ffn.router.on_input && !layers[l].ffn.grouped;
     }
     ck_assert_int_eq(r.checks[CONFORMANCE_HEAD] > 0, !s.embedding_width);
@@ -908,7 +968,7 @@ static Suite *suite(void)
 {
     Suite *s = suite_create("conformance");
     TCase *c = tcase_create("back ends"), *kinds = tcase_create("kinds"),
-          *opencl = tcase_create("opencl");
+          *opencl = tcase_create("opencl"), *blocks = tcase_create("blocks of keys");
 
     tcase_set_timeout(c, 240);
     tcase_add_loop_test(c, test_cpu, 0, TYPES);
@@ -922,6 +982,9 @@ static Suite *suite(void)
     tcase_add_loop_test(opencl, test_opencl, 0, 3);
     tcase_add_loop_test(opencl, test_kinds_on_opencl, 0, KINDS);
     suite_add_tcase(s, opencl);
+    tcase_set_timeout(blocks, 240);
+    tcase_add_loop_test(blocks, test_blocks_of_keys, 0, BLOCK_CHOICES);
+    suite_add_tcase(s, blocks);
     return s;
 }
 

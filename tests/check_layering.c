@@ -164,10 +164,10 @@ static const char *const engine_order[] = {
     NULL,
 };
 static const char *const app_order[] = {
-    "app/common/",    "app/options/", "app/fetch/",   "app/lab/",   "app/setup/",
-    "app/placement/", "app/connect/", "app/mcp/",     "app/bench/", "app/speculate/",
-    "app/doctor/",    "app/chat/",    "app/quality/", "app/serve/", "app/headless/",
-    "app/analyze/",   "app/train/",   "app/",         NULL,
+    "app/common/",    "app/options/",   "app/stats/",   "app/fetch/",   "app/lab/",
+    "app/setup/",     "app/placement/", "app/connect/", "app/mcp/",     "app/bench/",
+    "app/speculate/", "app/doctor/",    "app/chat/",    "app/quality/", "app/serve/",
+    "app/headless/",  "app/analyze/",   "app/train/",   "app/",         NULL,
 };
 
 /* The floor of a path in an order, -1: on none of its floors. */

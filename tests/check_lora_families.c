@@ -1,8 +1,11 @@
 /* An adapter of every linear module that a family's file has, by its name there: it is computed as
  * the same change merged into the weights is. */
 #include "engine/adapter/adapter.h"
+#include "engine/base/file.h"
 #include "engine/base/json.h"
+#include "engine/base/mem.h"
 #include "engine/convert/merge_folder.h"
+#include "engine/file/gguf_write.h"
 #include "engine/file/weights.h"
 #include "engine/run/engine.h"
 #include "tests/golden.h"
@@ -101,8 +104,10 @@ static void write_values(FILE *f, size_t n, unsigned *seed)
     }
 }
 
-/* A PEFT folder. Returns how many modules it adapts. */
-static int write_adapter(const char *folder, const struct weight_file *w, int layers)
+/* A PEFT folder, of the modules whose names have `only` (NULL: of all). Returns how many those are.
+ */
+static int write_adapter(const char *folder, const struct weight_file *w, int layers,
+                         const char *only)
 {
     char path[PATH_MAX + 64], name[600], *text;
     json_t *root = json_object();
@@ -114,7 +119,7 @@ static int write_adapter(const char *folder, const struct weight_file *w, int la
     mkdir(folder, 0755);
     for (size_t i = 0; i < weight_file_count(w); i++) {
         const struct tensor_view *t = weight_file_at(w, i);
-        bool adapted = is_linear(t, layers) && !is_unused(w, t);
+        bool adapted = is_linear(t, layers) && !is_unused(w, t) && (!only || strstr(t->name, only));
 
         for (int k = 0; k < 2 && adapted; k++) {
             int64_t rows = k ? t->dims[0] : RANK, cols = k ? RANK : t->dims[1];
@@ -150,10 +155,9 @@ static int write_adapter(const char *folder, const struct weight_file *w, int la
 static void check_unplaced(const char *names)
 {
     static const char *const known[] = {
-        "gate.lora_",                    /* also shared_expert_gate */
-        "gate.wg.lora_",    "mlp.gate.", /* of zaya, whose router is several */
-        "router.",          "kv_b_proj.",     "altup", "attn.wo_a.",
-        "decoder.project_", "chunk_experts.", "mtp_"};
+        "gate.lora_",                 /* also shared_expert_gate */
+        "gate.wg.lora_", "mlp.gate.", /* of zaya, whose router is several */
+        "router.",       "kv_b_proj.", "altup", "attn.wo_a.", "decoder.project_", "mtp_"};
     char *copy = strdup(names ? names : ""), *rest = copy, *name;
 
     while ((name = strtok_r(rest, ", ", &rest))) {
@@ -166,8 +170,8 @@ static void check_unplaced(const char *names)
     free(copy);
 }
 
-static float *logits_of(const char *model, const struct adapter_request *a, int n, size_t *count,
-                        int *layers)
+static float *chunked_logits(const char *model, const struct adapter_request *a, int n, int chunk,
+                             size_t *count, int *layers)
 {
     struct engine *g = NULL;
     struct error e = {0};
@@ -183,9 +187,15 @@ static float *logits_of(const char *model, const struct adapter_request *a, int 
     *layers = engine_info(g)->model->hp.n_layers;
     *count = (size_t)PROMPT * (size_t)engine_info(g)->model->hp.n_vocab;
     logits = calloc(*count, sizeof *logits);
-    ck_assert_msg(engine_eval(g, ids, PROMPT, logits, true, &e) == 0, "%s", e.text);
+    ck_assert_msg(engine_eval_chunked(g, ids, PROMPT, chunk, logits, true, &e) == 0, "%s", e.text);
     engine_close(g);
     return logits;
+}
+
+static float *logits_of(const char *model, const struct adapter_request *a, int n, size_t *count,
+                        int *layers)
+{
+    return chunked_logits(model, a, n, PROMPT, count, layers);
 }
 
 static double largest(const float *a, const float *b, size_t n)
@@ -214,7 +224,7 @@ START_TEST(adapted_is_merged)
     snprintf(merged, sizeof merged, "%s/merged", support_tmpdir());
     ck_assert_msg(weight_file_open(&w, base, false, &e) == 0, "%s", e.text);
     plain = logits_of(base, NULL, 0, &n, &layers);
-    modules = write_adapter(adapter, w, layers);
+    modules = write_adapter(adapter, w, layers, NULL);
     weight_file_close(w);
     ck_assert_int_gt(modules, 3);
     ck_assert_msg(merge_folder(base, merged, DTYPE_F32, &a, 1, NULL, NULL, &report, &e) == 0,
@@ -231,14 +241,128 @@ START_TEST(adapted_is_merged)
 }
 END_TEST
 
+/* ---- Adjugate experts, which GGUF files stack ---- */
+
+#define ADJUGATE "chunk_experts."
+
+static const char *const halves[] = {"A", "B"}, *const adjugate_parts[] = {"gate", "up", "down"};
+
+/* The pair's tensor of an adjugate expert; NULL: no such layer or expert. */
+static const struct tensor_view *adjugate(const struct weight_file *f, int layer, int expert,
+                                          int part, int half)
+{
+    char name[300];
+
+    snprintf(name, sizeof name,
+             "base_model.model.model.layers.%d.mlp." ADJUGATE "%d.%s_proj.lora_%s.weight", layer,
+             expert, adjugate_parts[part], halves[half]);
+    return weight_file_find(f, name);
+}
+
+/* Names the stacked tensors, or writes their values. */
+static void put_stacked(struct gguf_writer *w, const struct weight_file *f, int layers, bool values)
+{
+    struct error e = {0};
+    char name[200];
+
+    for (int i = 0; i < layers * 6; i++) {
+        int layer = i / 6, part = i % 6 / 2, half = i % 2, n = 0;
+        const struct tensor_view *first = adjugate(f, layer, 0, part, half), *t;
+
+        while ((t = adjugate(f, layer, n, part, half))) {
+            if (values)
+                ck_assert_int_eq(gguf_write_data(w, t->data, t->bytes, &e), 0);
+            n++;
+        }
+        snprintf(name, sizeof name, "blk.%d.ffn_%s_chexps.weight.lora_%c", layer,
+                 adjugate_parts[part], 'a' + half);
+        if (first && !values)
+            gguf_write_tensor(w, name, DTYPE_F32, 3,
+                              (const int64_t[]){n, first->dims[0], first->dims[1]});
+    }
+}
+
+/* The adapter as a GGUF file. */
+static void stack_adapter(const char *folder, const char *out, int layers)
+{
+    struct error e = {0};
+    struct weight_file *f = NULL;
+    struct gguf_writer *w = NULL;
+    char path[PATH_MAX + 64];
+
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    ck_assert_msg(weight_file_open(&f, path, false, &e) == 0, "%s", e.text);
+    ck_assert_msg(gguf_write_open(&w, out, &e) == 0, "%s", e.text);
+    gguf_put_string(w, "general.type", "adapter", 7);
+    gguf_put_string(w, "general.architecture", "grovemoe", 8);
+    gguf_put_string(w, "adapter.type", "lora", 4);
+    gguf_put_f32(w, "adapter.lora.alpha", (float)atoi(SCALE));
+    put_stacked(w, f, layers, false);
+    ck_assert_int_eq(gguf_write_begin(w, &e), 0);
+    put_stacked(w, f, layers, true);
+    ck_assert_msg(gguf_write_finish(w, &e) == 0, "%s", e.text);
+    weight_file_close(f);
+}
+
+/* The adapter's first adjugate expert becomes the ninth. */
+static void renumber(const char *folder)
+{
+    static const struct file_kind kind = {"adapter", (size_t)1 << 30, ERR_MODEL};
+    char path[PATH_MAX + 64], *bytes, *at;
+    struct error e = {0};
+    size_t n;
+
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    ck_assert_int_eq(file_read(path, &kind, &bytes, &n, &e), 0);
+    for (at = bytes; (at = memmem(at, n - (size_t)(at - bytes), ADJUGATE "0", sizeof ADJUGATE));
+         at++)
+        at[sizeof ADJUGATE - 1] = '9';
+    ck_assert_int_eq(file_replace(path, bytes, n, &e), 0);
+    mem_free(bytes);
+}
+
+START_TEST(adjugate_experts_of_files)
+{
+    char base[PATH_MAX], folder[PATH_MAX], file[PATH_MAX];
+    struct adapter_request a = {folder, 1.0f}, stacked = {file, 1.0f};
+    struct weight_file *w = NULL;
+    struct engine *g = NULL;
+    struct error e = {0};
+    float *plain, *with, *of_file, *single;
+    size_t n;
+    int layers;
+
+    snprintf(base, sizeof base, "%s/tests/golden/families/grovemoe", support_root());
+    snprintf(folder, sizeof folder, "%s/adjugate", support_tmpdir());
+    snprintf(file, sizeof file, "%s/adjugate.gguf", support_tmpdir());
+    plain = logits_of(base, NULL, 0, &n, &layers);
+    ck_assert_msg(weight_file_open(&w, base, false, &e) == 0, "%s", e.text);
+    ck_assert_int_gt(write_adapter(folder, w, layers, ADJUGATE), 3);
+    weight_file_close(w);
+    stack_adapter(folder, file, layers);
+    with = logits_of(base, &a, 1, &n, &layers);
+    of_file = logits_of(base, &stacked, 1, &n, &layers);
+    single = chunked_logits(base, &a, 1, 1, &n, &layers);
+    ck_assert_mem_eq(with, of_file, n * sizeof *with);
+    ck_assert_mem_eq(with, single, n * sizeof *with);
+    ck_assert_msg(largest(plain, with, n) > 1e-3, "moves logits by %g", largest(plain, with, n));
+    free(plain), free(with), free(of_file), free(single);
+    renumber(folder);
+    ck_assert_int_eq(golden_engine_adapted(&g, base, &a, 1, NULL, 1, -1, true, &e), ERR_MODEL);
+    ck_assert_msg(strstr(e.text, "adjugate expert 9; the model has"), "%s", e.text);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("lora_families");
-    TCase *t = tcase_create("lora_families");
+    TCase *t = tcase_create("lora_families"), *files = tcase_create("files");
 
     find_folders();
     tcase_set_timeout(t, 240);
     tcase_add_loop_test(t, adapted_is_merged, 0, n_folders);
     suite_add_tcase(s, t);
+    tcase_add_test(files, adjugate_experts_of_files);
+    suite_add_tcase(s, files);
     return support_run(s);
 }

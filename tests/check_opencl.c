@@ -7,6 +7,7 @@
 #include "gpu/driver/functions.h"
 #include "gpu/opencl.h"
 #include "gpu/driver/tuning.h"
+#include "gpu/shapes/token_shapes.h"
 #include "engine/device/device.h"
 #include "tests/support.h"
 #include "tests/tiny_model.h"
@@ -1274,6 +1275,154 @@ START_TEST(test_slower_kernels)
 }
 END_TEST
 
+/* ---- Shapes of the work-groups for one token ---- */
+static void check_tokens(struct tiny_shape shape)
+{
+    struct setup s = {shape, KV_F16, 1, 0};
+    size_t count = 7 * (size_t)shape.vocab;
+    float *want = forward(&cpu_device_ops, &s, 7, 0), *got;
+
+    for (s.jobs = 0; s.jobs < 2; s.jobs++) {
+        got = forward(&opencl_device_ops, &s, 7, 0);
+        ck_assert_msg(memcmp(got, want, count * 4) == 0, "%s: off by %g",
+                      s.jobs ? "jobs" : "layers", largest(got, want, count));
+        free(got);
+    }
+    free(want);
+}
+
+/* Of two terms a block: K-quants. */
+static struct tiny_shape two_terms(enum dtype type)
+{
+    struct tiny_shape s = small_shape();
+
+    s.type = type;
+    s.hidden = s.ffn = 256;
+    s.heads = 8;
+    s.width = type == DTYPE_Q6_K ? 8 : 16;
+    return s;
+}
+
+/* Every candidate gives the same bits, rows that fill no group among them (77 of the head). */
+START_TEST(test_every_group)
+{
+    static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q6_K};
+    int i = _i % TOKEN_CANDIDATES;
+    enum dtype type = types[_i / TOKEN_CANDIDATES];
+    struct opencl_tuning t = {
+        .shape = 1, .no_selftest = true, .group = i + 1, .small_local = type == DTYPE_Q4_K};
+    struct tiny_shape s = type == DTYPE_Q4_0 ? small_shape() : two_terms(type);
+
+    if (!have_device(1))
+        return;
+    opencl_tune(&t);
+    s.type = type;
+    check_tokens(s);
+}
+END_TEST
+
+static char measured_log[300];
+
+static void remember_measured(void *ctx, const char *line)
+{
+    quiet(ctx, line);
+    if (strstr(line, "measured"))
+        snprintf(measured_log, sizeof measured_log, "%s", line);
+}
+
+/* Opens a device with this tuning in a cache of its own; how many lines of the files that keep
+ * shapes begin so. says: what the device says of its shapes has this in it. */
+static int measured_lines(const struct opencl_tuning *tuning, enum device_tune tune,
+                          const char *cache, const char *begin, const char *says)
+{
+    static const struct device_pass pass = {1, 5};
+    struct setup set = {small_shape(), KV_F16, 1, 0};
+    struct device_kernel k[40];
+    struct device_kernels about;
+    char command[800], line[40] = "";
+    struct tiny_model *t;
+    struct device_config c;
+    struct error e;
+    FILE *f;
+
+    set.shape.type = DTYPE_Q4_0;
+    t = tiny_model_new(&set.shape);
+    c = config(t, &set);
+    c.cache_dir = cache;
+    c.tune = tune;
+    c.log = remember_measured;
+    measured_log[0] = '\0';
+    opencl_tune(tuning);
+    ck_assert_msg(opencl_device_ops.kernels(&c, NULL, &pass, 1, k, 40, &about, &e) > 0, "%s",
+                  e.text);
+    ck_assert_msg(strstr(about.shapes, says) != NULL, "\"%s\", not \"%s\"", about.shapes, says);
+    tiny_model_free(t);
+    snprintf(command, sizeof command, "cat %s/*.shapes 2>/dev/null | grep -c '^%s'", cache, begin);
+    ck_assert((f = popen(command, "r")) != NULL);
+    ck_assert(fgets(line, sizeof line, f) != NULL);
+    pclose(f);
+    return atoi(line);
+}
+
+/* As many candidates an opening as there is room for, until all are measured; the fastest is tested
+ * and used, and found again; a damaged file and another driver mean that it is measured again. */
+START_TEST(test_measured_groups)
+{
+    struct opencl_tuning t = {.shape = 1, .groups_most = 4, .group_wanted = 1}, off = {.shape = 1};
+    char cache[300], command[900];
+    const char *wanted = "q4_0 matmul 8x32x2 gate_up 32x8x2 token_down 8x32x2 token_output 8x32x2";
+
+    if (!have_device(1))
+        return;
+    snprintf(cache, sizeof cache, "%.200s/groups", cache_dir);
+    snprintf(command, sizeof command, "mkdir -p -m 700 %s", cache);
+    ck_assert_int_eq(system(command), 0);
+    /* by a CPU's OpenCL only when asked, and with --tune off by none */
+    ck_assert_int_eq(measured_lines(&off, DEVICE_TUNE_ON, cache, "", "q4_0 by rule"), 0);
+    ck_assert_int_eq(measured_lines(&t, DEVICE_TUNE_OFF, cache, "", "q4_0 by rule"), 0);
+    ck_assert_str_eq(measured_log, "");
+    ck_assert_int_eq(measured_lines(&t, DEVICE_TUNE_ON, cache, "times q4_0", wanted), 4);
+    ck_assert_msg(strstr(measured_log, "measured 4 shapes") && strstr(measured_log, "next starts"),
+                  "%s", measured_log);
+    ck_assert_int_eq(measured_lines(&t, DEVICE_TUNE_ON, cache, "times q4_0", wanted), 6);
+    ck_assert_msg(strstr(measured_log, "measured 2 shapes") && !strstr(measured_log, "next starts"),
+                  "%s", measured_log);
+    ck_assert_int_eq(measured_lines(&t, DEVICE_TUNE_ON, cache, "right q4_0 8x32x2", wanted), 1);
+    ck_assert_str_eq(measured_log, "");
+
+    snprintf(command, sizeof command,
+             "cd %s && for f in *.shapes; do sed -i s/times/tames/ $f; done", cache);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(measured_lines(&t, DEVICE_TUNE_ON, cache, "times q4_0", wanted), 4);
+    ck_assert_ptr_nonnull(strstr(measured_log, "measured 4 shapes"));
+    t.groups_most = 1;
+    t.driver = "another";
+    ck_assert_int_eq(measured_lines(&t, DEVICE_TUNE_ON, cache, "moetop", wanted), 2);
+    ck_assert_ptr_nonnull(strstr(measured_log, "measured 1 shape "));
+    ck_assert_int_eq(measured_lines(&t, DEVICE_TUNE_AGAIN, cache, "moetop", wanted), 2);
+    ck_assert_ptr_nonnull(strstr(measured_log, "measured 1 shape "));
+}
+END_TEST
+
+/* A shape that is wrong is kept as that, and never used. */
+START_TEST(test_wrong_group)
+{
+    struct opencl_tuning t = {.shape = 1, .groups_most = 1, .group_wanted = 1, .broken = "rows8"};
+    char cache[300], command[400];
+
+    if (!have_device(1))
+        return;
+    snprintf(cache, sizeof cache, "%.200s/wrong", cache_dir);
+    snprintf(command, sizeof command, "mkdir -p -m 700 %s", cache);
+    ck_assert_int_eq(system(command), 0);
+    for (int again = 0; again < 2; again++) {
+        ck_assert_int_eq(
+            measured_lines(&t, DEVICE_TUNE_ON, cache, "wrong q4_0 8x32x2", "q4_0 by rule"), 1);
+        ck_assert(again || strstr(measured_log, "measured 1 shape ") != NULL);
+    }
+}
+END_TEST
+
 /* ---- Under oclgrind, which interprets kernels: every access within bounds, no two work-items of a
  * group at one place without a barrier between. Not yet --uninitialized, for three faults of 21.10:
  * - an undefined place of a shuffle's mask (-1) is read as an address, 4 GB behind the vector: it
@@ -1292,14 +1441,17 @@ static const struct {
     int engine;
     bool apart; /* a dense part beside experts, then a dense layer, then operators beside each other
                  */
-} interpreted_cases[] = {{2, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, false},
-                         {1, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, false},
-                         {1, 256, 16, DTYPE_Q4_K, KV_F32, GEMM_FOURS, 0, false},
-                         {1, 256, 8, DTYPE_Q6_K, KV_Q8_0, GEMM_FOURS, 0, false},
-                         {1, 96, 16, DTYPE_Q4_0, KV_F16, GEMM_ENGINE, 1, false},
-                         {1, 256, 8, DTYPE_Q6_K, KV_F16, GEMM_ENGINE, 16, false},
-                         {2, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, true},
-                         {1, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, true}};
+    int group;  /* of opencl_tuning */
+} interpreted_cases[] = {{2, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, false, 0},
+                         {1, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, false, 0},
+                         {1, 256, 16, DTYPE_Q4_K, KV_F32, GEMM_FOURS, 0, false, 0},
+                         {1, 256, 8, DTYPE_Q6_K, KV_Q8_0, GEMM_FOURS, 0, false, 0},
+                         {1, 96, 16, DTYPE_Q4_0, KV_F16, GEMM_ENGINE, 1, false, 0},
+                         {1, 256, 8, DTYPE_Q6_K, KV_F16, GEMM_ENGINE, 16, false, 0},
+                         {2, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, true, 0},
+                         {1, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, true, 0},
+                         {1, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, false, 4},
+                         {1, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, false, 5}};
 static int interpreted; /* the case that oclgrind runs */
 
 #define APART_MIXER .mixer = {.heads = 4, .kv_heads = 2, .key_dim = 32, .rope_dims = 32}
@@ -1322,6 +1474,7 @@ START_TEST(test_in_interpreter)
                               .no_selftest = true,
                               .tile = interpreted_cases[i].form ? 16 : 4,
                               .form = interpreted_cases[i].form,
+                              .group = interpreted_cases[i].group,
                               .engine = interpreted_cases[i].engine};
     struct setup one = {base_shape, interpreted_cases[i].kv, 6, 0};
     float *want, *got;
@@ -1386,7 +1539,8 @@ static Suite *suite(void)
     Suite *s = suite_create("opencl");
     TCase *c = tcase_create("device"), *formats_case = tcase_create("formats"),
           *interpreted_case = tcase_create("interpreted"), *optimised = tcase_create("optimised"),
-          *launches = tcase_create("launches"), *tuned = tcase_create("tuned");
+          *launches = tcase_create("launches"), *tuned = tcase_create("tuned"),
+          *groups = tcase_create("groups"), *measured = tcase_create("measured");
 
     snprintf(cache_dir, sizeof cache_dir, "%s", support_tmpdir());
     tcase_set_timeout(c, 240);
@@ -1427,6 +1581,15 @@ static Suite *suite(void)
     tcase_add_loop_test(tuned, test_forms, 0, 11);
     tcase_add_test(tuned, test_slower_kernels);
     suite_add_tcase(s, tuned);
+    tcase_set_timeout(groups, 240);
+    tcase_add_checked_fixture(groups, without_optimising, NULL);
+    tcase_add_loop_test(groups, test_every_group, 0, 3 * TOKEN_CANDIDATES);
+    suite_add_tcase(s, groups);
+    tcase_set_timeout(measured, 240);
+    tcase_add_checked_fixture(measured, without_optimising, NULL);
+    tcase_add_test(measured, test_measured_groups);
+    tcase_add_test(measured, test_wrong_group);
+    suite_add_tcase(s, measured);
     tcase_set_timeout(formats_case, 240);
     suite_add_tcase(s, formats_case);
     tcase_set_timeout(interpreted_case, 240);

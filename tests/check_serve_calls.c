@@ -75,6 +75,14 @@ static const struct {
      1},
     {"<|tool_call_start|>[find(who=\"" LONG "\"), find(n=7)]<|tool_call_end|>", 2},
     {"<|python_start|>[find(who=\"" LONG "\"), find(n=7)]<|python_end|>", 2},
+    {"<|python_start|><|python_end|>{\"name\": \"find\", \"parameters\": " WHO "}", 1},
+    {"<|python_start|>Let me look.<|python_end|>{\"name\": \"find\", \"parameters\": " WHO
+     "}{\"name\": \"find\", \"parameters\": " ALSO "}",
+     2},
+    {"<zyphra_tool_call>\n<function=find>\n<parameter=who>\n" LONG
+     "\n</parameter>\n</function>\n</zyphra_tool_call>\n<zyphra_tool_call>\n<function=find>\n"
+     "<parameter=n>\n7\n</parameter>\n</function>\n</zyphra_tool_call>\n",
+     2},
     {"<|tool_call>call:find{who:<|\"|>" LONG "<|\"|>}<tool_call|>", 1},
     {"<tool_call>find\n<arg_key>who</arg_key>\n<arg_value>" LONG "</arg_value>\n</tool_call>", 1},
     {"<tool_call>find<arg_key>who</arg_key><arg_value>" LONG "</arg_value></tool_call>", 1},

@@ -229,13 +229,23 @@ static int hear(void *ctx, struct event *ev)
     return 0;
 }
 
-/* What each story is when nobody else is there. */
+/* What each story is when nobody else is there: of the demo model, of one with recurrent layers, of
+ * one with rings. */
+enum kept { KEPT_PLAIN, KEPT_RECURRENT, KEPT_RINGS, KEPT };
+static struct story kept[KEPT][STORIES];
+static bool is_kept[KEPT];
+
 static const struct story *alone(const struct device_ops *const *backends)
 {
-    static struct story want[STORIES];
-    struct engine *g = open_plain(backends);
+    bool recurs = backends == recurrent || backends == fake_recurrent;
+    enum kept k = windowed ? KEPT_RINGS : recurs ? KEPT_RECURRENT : KEPT_PLAIN;
+    struct story *want = kept[k];
+    struct engine *g;
     struct error e = {0};
 
+    if (is_kept[k])
+        return want;
+    g = open_plain(backends);
     for (int i = 0; i < STORIES; i++) {
         write_story(&want[i], i);
         engine_session_clear(g);
@@ -245,7 +255,18 @@ static const struct story *alone(const struct device_ops *const *backends)
         ck_assert_uint_gt(want[i].n, 0);
     }
     engine_close(g);
+    is_kept[k] = true;
     return want;
+}
+
+/* Once, before the cases that are processes of their own. */
+static void all_alone(void)
+{
+    alone(NULL);
+    alone(recurrent);
+    windowed = true;
+    alone(NULL);
+    windowed = false;
 }
 
 struct crowd {
@@ -478,6 +499,8 @@ START_TEST(trouble_beside_tokens)
         struct fake_control f = {0};
         struct crowd c;
 
+        if (!support_turn((int)(at / 56) + _i, 3))
+            continue;
         open_beside(&c, with_fake, _i / 8);
         if (_i % 4 == 3)
             f = (struct fake_control){.memory_at = 1 + at / 6, .memory_jobs = at % 5};
@@ -494,7 +517,8 @@ START_TEST(trouble_beside_tokens)
         engine_close(c.g);
     }
     fake_device_control(NULL);
-    ck_assert(passes > 0 || _i % 4 == 2); /* a job to be audited has the device to itself */
+    /* a job to be audited has the device to itself; where there are turns it may fail at once */
+    ck_assert(passes > 0 || _i % 4 == 2 || !support_turn(1, 3));
 }
 END_TEST
 
@@ -956,6 +980,7 @@ static Suite *suite(void)
     TCase *t = tcase_create("sessions");
 
     tcase_set_timeout(t, 240);
+    tcase_add_unchecked_fixture(t, all_alone, NULL);
     tcase_add_test(t, interleaved_on_the_cpu);
     tcase_add_loop_test(t, interleaved_over_devices, 0, 3);
     tcase_add_test(t, interleaved_over_opencl);

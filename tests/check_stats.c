@@ -1,6 +1,6 @@
 /* app/stats: the figures against a recount, the definition of the rates, and what the
  * interpretation says. */
-#include "app/setup/run_stats.h"
+#include "app/stats/run_stats.h"
 #include "engine/base/json.h"
 #include "engine/base/mem.h"
 #include "engine/run/prompt.h"

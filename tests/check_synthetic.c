@@ -21,7 +21,12 @@ static const char *const shapes[] = {
     "hunyuan_v1_moe", "minimax_m2",      "qwen3_next",       "gemma4",
     "smallthinker",   "maple",           "llama4",           "jamba",
     "step3p5",        "mimo_v2_flash",   "deepseek_v32",     "glm_moe_dsa",
-    "longcat_flash",  "grovemoe"};
+    "longcat_flash",  "grovemoe",        "deepseek_v4",      "qwen4_exp",
+    "qwen3_vl_moe",   "llama",           "granite",          "qwen2",
+    "qwen3",          "qwen3_5",         "lfm2",             "smollm3",
+    "olmo2",          "olmo3",           "phi3",             "mistral3",
+    "muse_glimmer",   "gemma3",          "gemma3n",          "gemma4_e",
+    "gpt2"};
 static const char *const types[] = {
     "F32",     "F16",    "BF16",   "Q4_0",   "Q4_1",   "Q5_0",   "Q5_1",    "Q8_0",   "Q2_K",
     "Q3_K",    "Q4_K",   "Q5_K",   "Q6_K",   "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ3_S",  "IQ2_XXS",

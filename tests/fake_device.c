@@ -38,6 +38,7 @@ struct fake {
 };
 
 static struct fake_control control;
+static bool processor;
 static const struct device_ops *over = &cpu_device_ops;
 static long calls, jobs;
 static struct fake_work work;
@@ -51,6 +52,11 @@ void fake_device_control(const struct fake_control *c)
     work = (struct fake_work){0};
     largest = 0;
     atomic_store(&may_open, !control.hold_open);
+}
+
+void fake_device_processor(bool on)
+{
+    processor = on;
 }
 
 void fake_device_over(const struct device_ops *cpu)
@@ -153,6 +159,7 @@ static void describe(struct device_info *out, int number)
     snprintf(out->name, sizeof out->name, "Fake");
     snprintf(out->selector, sizeof out->selector, "fake:%d", number);
     snprintf(out->driver, sizeof out->driver, "1");
+    out->is_cpu_type = processor;
     out->memory = out->max_alloc = control.says ? control.says : (uint64_t)1 << 30;
 }
 

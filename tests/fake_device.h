@@ -33,6 +33,9 @@ struct fake_control {
     unsigned slow_us;
     uint64_t slow_bytes; /* ... while more than so many bytes of blocks are there */
 };
+/* From now on fake devices say that they are really the processor: one of these is not called slow
+ * where the machine is busy. */
+void fake_device_processor(bool on);
 /* Applies to every fake device from now on; counts start at 0. */
 void fake_device_control(const struct fake_control *c);
 /* Whose arithmetic fake devices opened from now on have; NULL: the CPU's. One without the layers

@@ -239,6 +239,17 @@ static void random_latent(struct tiny_model *t, const struct tiny_shape *s,
     w->o = random_matrix(t, s, s->hidden, m->heads * m->value_dim, s->bias, seed);
 }
 
+/* The indexer of blocks of keys. */
+static void random_blocks_indexer(struct tiny_model *t, const struct tiny_shape *s,
+                                  const struct mixer_shape *m, struct layer_weights *w,
+                                  unsigned *seed)
+{
+    w->index_q = random_matrix(t, s, m->index_heads * m->index_dim, s->hidden, 0, seed);
+    w->index_k = random_matrix(t, s, m->index_dim, s->hidden, 0, seed);
+    w->index_q_norm = random_norm(t, m->index_dim, seed).weight;
+    w->index_norm = random_norm(t, m->index_dim, seed).weight;
+}
+
 static void random_convolved(struct tiny_model *t, const struct tiny_shape *s,
                              const struct mixer_shape *m, struct layer_weights *w, unsigned *seed)
 {
@@ -457,6 +468,8 @@ struct tiny_model *tiny_model_new(const struct tiny_shape *s)
         if (mix->second_rope)
             hp->second_rope.dims = mix->rope_dims, hp->second_rope.of = mix->key_dim;
         w->o = random_matrix(t, s, s->hidden, mix->heads * values, s->bias, &seed);
+        if (mix->index_ratio)
+            random_blocks_indexer(t, s, mix, w, &seed);
         if (mix->experts)
             w->head_router = random_floats(t, (size_t)(mix->experts * s->hidden), 0.2f, 0.0f,
                                            &seed);

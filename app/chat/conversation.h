@@ -7,7 +7,7 @@
 #define APP_CHAT_CONVERSATION_H
 
 #include "app/options/options.h"
-#include "app/setup/run_stats.h"
+#include "app/stats/run_stats.h"
 #include "app/common/transcript.h"
 #include "app/mcp/mcp.h"
 #include "engine/run/worker/worker.h"

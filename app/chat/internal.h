@@ -12,7 +12,7 @@
 #include "app/mcp/round.h"
 #include "app/setup/engine_options.h"
 #include "app/setup/receipt.h"
-#include "app/setup/run_stats.h"
+#include "app/stats/run_stats.h"
 #include "engine/base/strbuf.h"
 
 /* A token of the newest answer: where its text begins, and its alternatives. */

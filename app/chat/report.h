@@ -4,7 +4,7 @@
 #define APP_CHAT_REPORT_H
 
 #include "app/common/transcript.h"
-#include "app/setup/run_stats.h"
+#include "app/stats/run_stats.h"
 
 /* Before the chat: path ends in .html or .md, and its folder exists. ERR_USAGE, ERR_IO. */
 int report_check(const char *path, struct error *e);

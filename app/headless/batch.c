@@ -13,7 +13,7 @@
 
 #include "app/setup/engine_options.h"
 #include "app/setup/parallel.h"
-#include "app/setup/run_stats.h"
+#include "app/stats/run_stats.h"
 #include "app/common/progress.h"
 #include "app/common/signals.h"
 #include "app/setup/prompt.h"

@@ -6,7 +6,7 @@
 #include "app/headless/batch_input.h"
 #include "app/headless/batch_output.h"
 #include "app/options/options.h"
-#include "app/setup/run_stats.h"
+#include "app/stats/run_stats.h"
 #include "engine/run/report/messages.h"
 
 struct batch_remote {

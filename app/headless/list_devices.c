@@ -72,6 +72,7 @@ static void list_one(const struct device_ops *ops, const struct device_info *inf
     }
     row("can run", report.supported);
     row("self-test", report.selftest);
+    row("work-groups", report.shapes);
     row("library", report.library);
     rate("weight reads", report.read_rate, "GB/s", "by the decode kernel");
     rate("copies", report.copy_rate, "GB/s", "from the host");

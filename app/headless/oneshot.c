@@ -13,7 +13,7 @@
 #include "app/setup/receipt.h"
 #include "app/setup/engine_options.h"
 #include "app/placement/auto.h"
-#include "app/setup/run_stats.h"
+#include "app/stats/run_stats.h"
 #include "app/common/signals.h"
 #include "app/common/thoughts.h"
 #include "app/setup/prompt.h"

@@ -8,8 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* WHERE_FIRST: one for all layers, in the block of the first one's mixer */
-enum where { WHERE_MIXER, WHERE_FIRST, WHERE_EXPERT, WHERE_ALL, WHERE_SHARED, WHERE_HEAD };
+/* WHERE_FIRST: one for all layers, in the block of the first one's mixer; WHERE_ADJUGATE: one, or
+ * all where the name has no number of an expert */
+enum where {
+    WHERE_MIXER,
+    WHERE_FIRST,
+    WHERE_EXPERT,
+    WHERE_ALL,
+    WHERE_SHARED,
+    WHERE_ADJUGATE,
+    WHERE_HEAD
+};
 
 #define PARTS 3
 
@@ -72,6 +81,9 @@ static const struct role {
     {TENSOR_DENSE_GATE, WHERE_SHARED, {MATRIX_GATE, MATRIX_PARTS}},
     {TENSOR_DENSE_UP, WHERE_SHARED, {MATRIX_UP, MATRIX_PARTS}},
     {TENSOR_DENSE_DOWN, WHERE_SHARED, {MATRIX_DOWN, MATRIX_PARTS}},
+    {TENSOR_ADJUGATE_GATE, WHERE_ADJUGATE, {MATRIX_GATE, MATRIX_PARTS}},
+    {TENSOR_ADJUGATE_UP, WHERE_ADJUGATE, {MATRIX_UP, MATRIX_PARTS}},
+    {TENSOR_ADJUGATE_DOWN, WHERE_ADJUGATE, {MATRIX_DOWN, MATRIX_PARTS}},
     {TENSOR_HEAD, WHERE_HEAD, {MATRIX_HEAD, MATRIX_PARTS}},
 };
 #define ROLES (sizeof roles / sizeof *roles)
@@ -157,6 +169,27 @@ static int layer_of(const struct role *role, const struct place *at)
     return role->where == WHERE_FIRST ? 0 : at->layer;
 }
 
+static int adjugates(const struct ffn_shape *s)
+{
+    return s->grouped ? shape_further(s) : 0;
+}
+
+/* The expert block of a place, or the first of n. false: the layer has none. */
+static bool experts_of(enum where where, const struct ffn_shape *s, int expert, int *first, int *n)
+{
+    *first = *n = 0;
+    switch (where) {
+    case WHERE_SHARED: *first = s->experts; return !s->grouped;
+    case WHERE_EXPERT: *first = expert; return true;
+    case WHERE_ALL: *n = s->experts; return true;
+    case WHERE_ADJUGATE:
+        *first = s->experts + (expert < 0 ? 0 : expert);
+        *n = expert < 0 ? adjugates(s) : 0;
+        return s->grouped && expert < adjugates(s);
+    default: return true;
+    }
+}
+
 bool place_parts(const struct reading *r, const struct place *at, struct block_id *id, int *experts,
                  enum matrix_part parts[PARTS], int *n)
 {
@@ -180,15 +213,9 @@ bool place_parts(const struct reading *r, const struct place *at, struct block_i
         *id = (struct block_id){BLOCK_HEAD, 0, 0};
         return true;
     }
-    if (roles[i].where == WHERE_SHARED && hparams_layer(hp, at->layer)->ffn.grouped)
-        return false;
-    if (roles[i].where == WHERE_SHARED)
-        id->expert = hparams_layer(hp, at->layer)->ffn.experts;
-    if (roles[i].where == WHERE_EXPERT)
-        id->expert = at->expert;
-    if (roles[i].where == WHERE_ALL)
-        *experts = hparams_layer(hp, at->layer)->ffn.experts;
-    return reading_matrix(r, *id, parts[0]) != NULL;
+    return experts_of(roles[i].where, &hparams_layer(hp, layer)->ffn, at->expert, &id->expert,
+                      experts) &&
+           reading_matrix(r, *id, parts[0]) != NULL;
 }
 
 struct matrix *reading_matrix(const struct reading *r, struct block_id id, enum matrix_part part)
@@ -345,7 +372,7 @@ int reading_pair(struct reading *r, enum weight_format format, const struct plac
     const struct hparams *hp = &r->model->hp;
     struct block_id id = {BLOCK_ATTENTION, 0, 0};
     size_t i = 0;
-    int experts, rc;
+    int experts, first = 0, rc = 0;
 
     while (i < ROLES && roles[i].role != at->role)
         i++;
@@ -375,9 +402,20 @@ int reading_pair(struct reading *r, enum weight_format format, const struct plac
         id.expert = at->expert;
         return experts ? add_parts(r, format, id, roles[i].parts, p, 0, 0, e) : 0;
     }
-    for (id.expert = 0, rc = 0; id.expert < experts; id.expert++)
-        if ((rc = add_parts(r, format, id, roles[i].parts, p, experts, id.expert, e)) <= 0)
+    if (roles[i].where == WHERE_ADJUGATE) {
+        first = experts;
+        experts = adjugates(&hparams_layer(hp, id.layer)->ffn);
+        if (experts && at->expert >= experts)
+            return no_such(r, p, "adjugate expert", at->expert, experts, e);
+        id.expert = first + at->expert;
+        if (experts && at->expert >= 0)
+            return add_parts(r, format, id, roles[i].parts, p, 0, 0, e);
+    }
+    for (int x = 0; x < experts; x++) {
+        id.expert = first + x;
+        if ((rc = add_parts(r, format, id, roles[i].parts, p, experts, x, e)) <= 0)
             return rc;
+    }
     return rc;
 }
 
@@ -409,13 +447,14 @@ static const char *spelling(const struct family_tensor *t, enum weight_format fo
 }
 
 /* Whether tensors of this role contain matrix `part` of block id. routed: for an expert block,
- * whether it is a routed expert (else the shared one). */
+ * whether it is a routed expert (else the shared one; no adapter of adjugate ones is written). */
 static bool role_holds(const struct role *r, struct block_id id, bool routed, enum matrix_part part)
 {
-    bool fits = r->where <= WHERE_FIRST    ? id.kind == BLOCK_ATTENTION
-                : r->where == WHERE_SHARED ? id.kind == BLOCK_EXPERT && !routed
-                : r->where == WHERE_HEAD   ? id.kind == BLOCK_HEAD
-                                           : id.kind == BLOCK_EXPERT && routed;
+    bool fits = r->where <= WHERE_FIRST      ? id.kind == BLOCK_ATTENTION
+                : r->where == WHERE_SHARED   ? id.kind == BLOCK_EXPERT && !routed
+                : r->where == WHERE_HEAD     ? id.kind == BLOCK_HEAD
+                : r->where == WHERE_ADJUGATE ? false
+                                             : id.kind == BLOCK_EXPERT && routed;
 
     for (int i = 0; fits && i < PARTS && r->parts[i] != MATRIX_PARTS; i++)
         if (r->parts[i] == part)

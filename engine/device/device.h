@@ -347,6 +347,7 @@ struct device_report {
     /* operations/s of a prefill GEMM: Q8_0, F32 with own kernels, F32 with the library */
     double q8_rate, f32_rate, library_rate;
     char supported[200], selftest[400], library[200];
+    char shapes[400]; /* of its work-groups for one token; "": they have one work-item */
 };
 
 /* A pass of the microbenchmark: so many tokens behind so many others. */
@@ -372,6 +373,7 @@ struct device_kernels {
     bool predicted, is_cpu_type;
     int layers, of_layers; /* that the passes ran through */
     double read_rate;      /* bytes/s that the device reads */
+    char shapes[400];      /* as in device_report */
 };
 
 struct device_ops {

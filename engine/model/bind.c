@@ -250,6 +250,11 @@ int bind_values(struct binding *b, const float **vector, enum tensor_role role, 
     if (has != n)
         return error_set(e, ERR_MODEL, "%s: tensor %s has %lld values; the model needs %lld",
                          weight_file_path(b->model->file), t->name, (long long)has, (long long)n);
+    if (turned && t->n_dims > 1 && t->dims[t->n_dims - 1] != turned)
+        return error_set(e, ERR_MODEL,
+                         "%s: tensor %s has rows of %lld values; the model needs rows of %d",
+                         weight_file_path(b->model->file), t->name,
+                         (long long)t->dims[t->n_dims - 1], turned);
     if (t->packed && turned)
         return error_set(e, ERR_MODEL, "%s: tensor %s is packed; floats are needed here",
                          weight_file_path(b->model->file), t->name);

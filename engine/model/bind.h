@@ -85,7 +85,7 @@ struct binding {
 };
 
 /* Of one tensor, whatever its dimensions, all n values; any form but VECTOR_PLAIN transforms them,
- * and `turned` (at most BIND_TURNED) turns them. */
+ * and `turned` (at most BIND_TURNED) turns them: the last dimension then, if there are several. */
 #define BIND_TURNED 256
 int bind_values(struct binding *b, const float **vector, enum tensor_role role, int layer,
                 int64_t n, enum vector_form form, int turned, struct error *e);

@@ -130,10 +130,10 @@ static int bind_parts(struct binding *b, struct ngram_weights *w, int layer, str
     for (int h = 0; h < n; h++)
         if (w->sizes[h] > rows || w->offsets[h] > rows - w->sizes[h])
             return error_set(e, ERR_MODEL,
-                             "%s: hash %d of layer %d's n-grams is a row up to %lld of a table of "
-                             "%lld",
-                             weight_file_path(b->model->file), h, layer,
-                             (long long)w->offsets[h] + (long long)w->sizes[h], (long long)rows);
+                             "%s: hash %d of layer %d's n-grams is one of %lld rows from %lld on, "
+                             "of a table of %lld; tensors of the table that are there: %d",
+                             weight_file_path(b->model->file), h, layer, (long long)w->sizes[h],
+                             (long long)w->offsets[h], (long long)rows, w->n_parts);
     return 0;
 }
 

@@ -477,7 +477,7 @@ bool devices_seek(struct engine *g, bool named);
 /* Polls engine_config.memory_left, a few times a second at most; between passes. */
 void memory_pressure_check(struct engine *g);
 
-/* placement.c */
+/* placement.c, placement_auto.c, place/ */
 int place_init(struct engine *g, struct error *e);
 void place_release(struct engine *g);
 /* At a safe point; a request of planner_parse_request. 1: not yet, call again. */

@@ -56,8 +56,12 @@
     /* LongCat-Flash */                                                                       \
     X("<longcat_think>",    "</longcat_think>",   PART_REASONING)                             \
     X("<longcat_tool_call>", "</longcat_tool_call>", PART_TOOL_CALL)                          \
-    /* Llama 4 */                                                                             \
-    X("<|python_start|>",   "<|python_end|>",     PART_TOOL_CALL)                             \
+    /* ZAYA */                                                                                \
+    X("<zyphra_tool_call>", "</zyphra_tool_call>", PART_TOOL_CALL)                            \
+    /* Llama 4: what it says, then its calls; Python's calls may be what it says, and are found   \
+     * like those without a marker */                                                         \
+    X("<|python_start|>",   "<|python_end|>",     PART_ANSWER)                                \
+    X("<|python_end|>",     NULL,                 PART_TOOL_CALL)                             \
     /* Llama 3 */                                                                             \
     X("<|python_tag|>",     NULL,                 PART_TOOL_CALL)
 /* clang-format on */

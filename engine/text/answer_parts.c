@@ -163,11 +163,10 @@ static const char *awaited(const struct answer_parts *p, size_t i)
     return NULL;
 }
 
+/* A part's end may be another one's beginning. */
 static void pass_marker(struct answer_parts *p, const char *marker)
 {
-    bool closes = p->close && strcmp(p->close, marker) == 0;
-
-    for (size_t k = 0; k < MARKERS && p->part == PART_ANSWER && !closes; k++)
+    for (size_t k = 0; k < MARKERS && p->part == PART_ANSWER; k++)
         if (strcmp(markers[k].open, marker) == 0) {
             begin(p, markers[k].part, markers[k].close);
             return;

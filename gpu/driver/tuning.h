@@ -22,6 +22,12 @@ struct opencl_tuning {
                   staging memory */
     bool map_rows; /* rows in place are mapped and unmapped on a CPU's device, too */
     bool no_selftest;
+    /* of the kernels for one token: candidate `group` - 1 of token_shapes.h is their shape, and
+     * nothing is measured; that of group_wanted - 1 is taken for faster than it is; at most
+     * groups_most candidates are measured at an opening, whatever the time, on a CPU's OpenCL, too
+     */
+    int group, group_wanted, groups_most;
+    const char *driver;  /* the driver says that it is another one */
     bool small_local;    /* treat the device as one with little local memory */
     int tile;            /* tokens per tile, 0: the default; fewer compile faster */
     enum gemm_form form; /* of prompts' kernels, whether it is faster or not */

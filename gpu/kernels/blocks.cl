@@ -4,8 +4,11 @@
  *
  * Sums inside a block are exact integers, computed in whichever arithmetic the device does best.
  * Reads of weights are coalesced: neighbouring work-items read neighbouring words. Defined by the
- * host beyond formats.cl: TOKENS (tokens of a tile), SLOTS and GATE_SLOTS (work-items a row of one
- * token, at least 4). */
+ * host beyond formats.cl: TOKENS (tokens of a tile). Of the kernels for one token where not WIDE:
+ * ROWS, SLOTS and AHEAD of matmul and down, DOWN_ of token_down, OUT_ of token_output, GATE_SLOTS
+ * and GATE_AHEAD of gate_up and token_gate_up: rows of a work-group, a power of two; work-items a
+ * row, at least 4; blocks that a work-item has on their way, at most AHEAD_MOST. They are chosen by
+ * measurement (selftest.c) and change no bit. */
 #if DOT8
 typedef int sum_t;
 #define SUM_TO_VEC(s) ((vec)((float)(s)))
@@ -214,9 +217,14 @@ static inline void dot_rows(__global const uchar *w, int n, __global const act_t
  * order. A chain of loads from global memory would leave a GPU idle.
  *
  * term: 4 * step * TERMS * rows pairs; part: 4 * rows, gets the quarters' sums. row: index of this
- * one among `rows`, lane: in its row group at w; slot: of `slots`. Has barriers, as many for the
- * same n and step. */
-#define BLOCKS_AHEAD 2
+ * one among `rows`, lane: in its row group at w; slot: of `slots`; ahead: blocks of a work-item on
+ * their way, a constant. Has barriers, as many for the same n and step. */
+#define AHEAD_MOST 4
+/* `step` for so many rows and for gate_up's 32: 16 KB of local memory, and 8 or 16 KB a side. */
+#define STEP_OF(rows) (256 / (rows)*2 / TERMS)
+#define GATE_STEP ((SMALL_LOCAL ? 8 : 16) / TERMS)
+/* Where row `row` of a matrix is: its row group, of which it is row % WIDTH. */
+#define ROW_AT(w, row, n) ((w) + (size_t)((row) / WIDTH) * GROUP_BYTES(n))
 /* Terms of block b of n, of the row `lane` of the group at w. */
 static inline void row_block(__global const uchar *w, int b, __global const act_t *a,
                              __global const float *ad, __global const float *as, int lane, vec *x,
@@ -261,20 +269,20 @@ static inline float quarter_sum(__local const float2 *term, int rows, int count,
 
 static inline void row_quarters(__global const uchar *w, int n, __global const act_t *a,
                                 __global const float *ad, __global const float *as, int lane,
-                                int row, int rows, int step, int slot, int slots,
+                                int row, int rows, int step, int slot, int slots, int ahead,
                                 __local float2 *term, __local float *part)
 {
     float acc = 0.0f;
 
     step = min(step, (n + 3) / 4);
     for (int done = 0; done < (n + 3) / 4; done += step) {
-        for (int first = slot; first < 4 * step; first += BLOCKS_AHEAD * slots) {
-            vec x[BLOCKS_AHEAD][TERMS], y[BLOCKS_AHEAD][TERMS];
-            bool there[BLOCKS_AHEAD];
+        for (int first = slot; first < 4 * step; first += ahead * slots) {
+            vec x[AHEAD_MOST][TERMS], y[AHEAD_MOST][TERMS];
+            bool there[AHEAD_MOST];
 
             /* a block that is not there: another one, for nothing; no branch keeps loads apart */
 #pragma unroll
-            for (int k = 0; k < BLOCKS_AHEAD; k++) {
+            for (int k = 0; k < AHEAD_MOST && k < ahead; k++) {
                 int i = min(first + k * slots, 4 * step - 1), q = i / step,
                     b = (int)((long)q * n / 4) + done + i % step;
 
@@ -282,7 +290,7 @@ static inline void row_quarters(__global const uchar *w, int n, __global const a
                 row_block(w, min(b, n - 1), a, ad, as, lane, x[k], y[k]);
             }
 #pragma unroll
-            for (int k = 0; k < BLOCKS_AHEAD; k++)
+            for (int k = 0; k < AHEAD_MOST && k < ahead; k++)
 #pragma unroll
                 for (int j = 0; j < TERMS; j++)
                     if (there[k])
@@ -308,22 +316,22 @@ static inline void row_quarters(__global const uchar *w, int n, __global const a
 static inline float row_quarter(__global const uchar *w, int begin, int end,
                                 __global const act_t *a, __global const float *ad,
                                 __global const float *as, int lane, int row, int rows, int step,
-                                int slot, int slots, __local float2 *term)
+                                int slot, int slots, int ahead, __local float2 *term)
 {
     float acc = 0.0f;
 
     do {
         int count = min(step, end - begin);
 
-        for (int first = slot; first < count; first += BLOCKS_AHEAD * slots) {
-            vec x[BLOCKS_AHEAD][TERMS], y[BLOCKS_AHEAD][TERMS];
+        for (int first = slot; first < count; first += ahead * slots) {
+            vec x[AHEAD_MOST][TERMS], y[AHEAD_MOST][TERMS];
 
 #pragma unroll
-            for (int k = 0; k < BLOCKS_AHEAD; k++)
+            for (int k = 0; k < AHEAD_MOST && k < ahead; k++)
                 row_block(w, begin + min(first + k * slots, count - 1), a, ad, as, lane, x[k],
                           y[k]);
 #pragma unroll
-            for (int k = 0; k < BLOCKS_AHEAD; k++)
+            for (int k = 0; k < AHEAD_MOST && k < ahead; k++)
 #pragma unroll
                 for (int j = 0; j < TERMS; j++)
                     if (first + k * slots < count)
@@ -342,21 +350,18 @@ static inline float row_fold(__local const float *part, int row, int rows)
     return (part[row] + part[rows + row]) + (part[2 * rows + row] + part[3 * rows + row]);
 }
 
-/* A row of ROW_MEMORY by all of the group's slots. All work-items get the sum. */
-static inline float row_sum(__global const uchar *w, int n, __global const act_t *a,
-                            __global const float *ad, __global const float *as, int lane, int rows,
-                            int step, __local float2 *term, __local float *part)
+/* Row `row` of a matrix at w, that of work-item get_local_id(0), by all of a group's slots. All
+ * work-items get the sum. term, part: ROW_MEMORY. */
+static inline float row_sum(__global const uchar *w, int row, int n, __global const act_t *a,
+                            __global const float *ad, __global const float *as,
+                            __local float2 *term, __local float *part)
 {
-    row_quarters(w, n, a, ad, as, lane, lane, rows, step, get_local_id(1), get_local_size(1), term,
-                 part);
-    return row_fold(part, lane, rows);
+    row_quarters(ROW_AT(w, row, n), n, a, ad, as, row % WIDTH, get_local_id(0), ROWS,
+                 STEP_OF(ROWS), get_local_id(1), SLOTS, AHEAD, term, part);
+    return row_fold(part, get_local_id(0), ROWS);
 }
 
-/* `step` for a row group and for gate_up's 32 rows: 16 KB of local memory, and 8 or 16 KB a
- * side. */
-#define STEP (256 / WIDTH * 2 / TERMS)
-#define GATE_STEP ((SMALL_LOCAL ? 8 : 16) / TERMS)
-#define ROW_MEMORY                                 \
-    __local float2 term[4 * STEP * TERMS * WIDTH]; \
-    __local float part[4 * WIDTH]
+#define ROW_MEMORY                                         \
+    __local float2 term[4 * STEP_OF(ROWS) * TERMS * ROWS]; \
+    __local float part[4 * ROWS]
 #endif

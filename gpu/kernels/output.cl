@@ -1,7 +1,7 @@
 /* The end of one token's attention in one launch: the output projection, the row, its norm and the
  * router. Behind quant.cl and choice.cl, where the shape is the GPU's. */
-#define OUT_ITEMS (WIDTH * SLOTS)
-#define OUT_TERMS (4 * STEP * TERMS * WIDTH / 2) /* in units of float4 */
+#define OUT_ITEMS (OUT_ROWS * OUT_SLOTS)
+#define OUT_TERMS (4 * STEP_OF(OUT_ROWS) * TERMS * OUT_ROWS / 2) /* in units of float4 */
 #define OUT_MOST (SMALL_LOCAL ? 1024 : 2048)
 /* Times four values of the router that a work-item has on their way to the next stage. */
 #define OUT_FOURS (OUT_MOST / OUT_ITEMS < 8 ? OUT_MOST / OUT_ITEMS : 8)
@@ -108,13 +108,13 @@ __kernel __attribute__((reqd_work_group_size(OUT_ITEMS, 1, 1))) void token_outpu
     int stride)
 {
     __local float4 room[OUT_ROOM], of_h[OUT_STAGE / LANES];
-    __local float part[OUT_LARGER(4 * WIDTH, 4 * MAX_EXPERTS)], peak[ROW_TILE / 4], lanes[LANES],
+    __local float part[OUT_LARGER(4 * OUT_ROWS, 4 * MAX_EXPERTS)], peak[ROW_TILE / 4], lanes[LANES],
         square[LANES];
     __local struct choice c;
     __local int last;
-    int lid = get_local_id(0), lane = lid % WIDTH, slot = lid / WIDTH, n = cols / 32,
+    int lid = get_local_id(0), x_row = lid % OUT_ROWS, slot = lid / OUT_ROWS, n = cols / 32,
         group = ((int)get_group_id(0) + first) % (int)get_num_groups(0),
-        row = group * WIDTH + lane, dense = flags & ROUTE_DENSE,
+        row = group * OUT_ROWS + x_row, there = min(row, rows - 1), dense = flags & ROUTE_DENSE,
         most = dense ? 0 : route_scores(n_experts, flags);
     __global uint *words = (__global uint *)x;
     const struct route_rule rule = {jitter, floor,  factor,      shared,
@@ -128,10 +128,10 @@ __kernel __attribute__((reqd_work_group_size(OUT_ITEMS, 1, 1))) void token_outpu
     /* an atomic, for the last group reads it by one */
     if (slot == 0 && row < rows)
         before = as_float(atomic_or(words + row, 0u));
-    row_quarters(m + group * GROUP_BYTES(n), n, a, ad, as, lane, lane, WIDTH, STEP, slot,
-                 SLOTS, (__local float2 *)room, part);
+    row_quarters(ROW_AT(m, there, n), n, a, ad, as, there % WIDTH, x_row, OUT_ROWS,
+                 STEP_OF(OUT_ROWS), slot, OUT_SLOTS, OUT_AHEAD, (__local float2 *)room, part);
     if (slot == 0 && row < rows) {
-        float v = row_fold(part, lane, WIDTH);
+        float v = row_fold(part, x_row, OUT_ROWS);
 
         if (biased)
             v = v + bias[row];

@@ -1,6 +1,6 @@
 /* Quantised matrices times quantised rows (rules 1, 2 and 8 of engine/device/numerics.h): the
- * kernels. Work: WIDE: one work-item a group of WIDTH rows. Otherwise, one token: SLOTS work-items
- * a row (blocks.cl); many: a work-group 64 rows and TOKENS tokens (gemm.cl). */
+ * kernels. Work: WIDE: one work-item a group of WIDTH rows. Otherwise, one token: a work-group ROWS
+ * rows, SLOTS work-items a row (blocks.cl); many: 64 rows and TOKENS tokens (gemm.cl). */
 /* Where a work-group stands, and how many rows it has. */
 #define MATMUL_TILE get_group_id(0)
 #define MATMUL_GROUP get_group_id(1)
@@ -8,14 +8,16 @@
 #define ITEMS_X 1
 #define ITEMS_Y 1
 #elif TOKENS == 1
-#define ITEMS_X WIDTH
+#define ITEMS_X ROWS
 #define ITEMS_Y SLOTS
 #else
 #define ITEMS_X GEMM_X
 #define ITEMS_Y GEMM_Y
 #endif
-#if WIDE || TOKENS == 1
+#if WIDE
 #define GROUP_ROWS WIDTH
+#elif TOKENS == 1
+#define GROUP_ROWS ROWS
 #else
 #define GROUP_ROWS GEMM_ROWS
 #endif
@@ -69,7 +71,9 @@ ENGINE_KERNEL __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))
         w = w1, b = b1, y = y1, rows = rows1;
         flags = (flags & 8) | (flags >> 9 & 1);
     }
+#if WIDE || TOKENS > 1
     w += (size_t)group * (GROUP_ROWS / WIDTH) * GROUP_BYTES(n);
+#endif
 #if WIDE
     __global const act_t *pa[TOKENS];
     __global const float *pd[TOKENS], *ps[TOKENS];
@@ -93,15 +97,15 @@ ENGINE_KERNEL __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))
         store_vec(y + (size_t)(tile * TOKENS + t) * rows, b, group * WIDTH, rows, v[t], flags);
 #elif TOKENS == 1
     ROW_MEMORY;
-    int lane = get_local_id(0);
+    int row = group * ROWS + get_local_id(0);
     size_t token = min(tile, tokens - 1);
-    float v = row_sum(w, n, a + token * cols, ad + token * n, as + token * n, lane, WIDTH, STEP,
+    float v = row_sum(w, min(row, rows - 1), n, a + token * cols, ad + token * n, as + token * n,
                       term, part);
-#ifdef BROKEN_matmul
+#if defined(BROKEN_matmul) || (defined(BROKEN_rows8) && ROWS == 8)
     v = v * 1.0000002f;
 #endif
-    if (get_local_id(1) == 0 && tile < tokens && group * WIDTH + lane < rows)
-        store_row(y + token * rows, b, group * WIDTH + lane, v, flags);
+    if (get_local_id(1) == 0 && tile < tokens && row < rows)
+        store_row(y + token * rows, b, row, v, flags);
 #else
     __local struct gemm_memory s;
     __local int row[TOKENS];
@@ -236,8 +240,8 @@ ENGINE_KERNEL __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) 
 
     at += (size_t)(x / WIDTH) * GROUP_BYTES(n);
     row_quarters((ACT_GATED && side == 0 ? wg : wu) + at, n, a + row * cols, ad + row * n,
-                 as + row * n, x % WIDTH, x, 32, GATE_STEP, y % GATE_SLOTS, GATE_SLOTS, term[side],
-                 part[side]);
+                 as + row * n, x % WIDTH, x, 32, GATE_STEP, y % GATE_SLOTS, GATE_SLOTS, GATE_AHEAD,
+                 term[side], part[side]);
     gate[0] = row_fold(part[0], x, 32);
     up[0] = row_fold(part[1], x, 32);
     if (y == 0) {
@@ -292,8 +296,7 @@ ENGINE_KERNEL __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))
 {
     int group = MATMUL_GROUP, tile = first_tile + MATMUL_TILE, n = ffn / 32;
     int4 what = tile < end_tile ? tiles[tile] : (int4)(0, 0, 0, 0);
-    __global const uchar *w = EXPERT(what.z, d) +
-                              (size_t)group * (GROUP_ROWS / WIDTH) * GROUP_BYTES(n);
+    __global const uchar *w = EXPERT(what.z, d);
 #if BIAS
     __global const float *bias = EXPERT_BIAS(what.z, bd);
 #else
@@ -301,6 +304,9 @@ ENGINE_KERNEL __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))
     const int biased = 0;
 #endif
 
+#if WIDE || TOKENS > 1
+    w += (size_t)group * (GROUP_ROWS / WIDTH) * GROUP_BYTES(n);
+#endif
 #if WIDE
     __global const act_t *pa[TOKENS];
     __global const float *pd[TOKENS], *ps[TOKENS];
@@ -325,15 +331,15 @@ ENGINE_KERNEL __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))
                   biased);
 #elif TOKENS == 1
     ROW_MEMORY;
-    int lane = get_local_id(0);
+    int row = group * ROWS + get_local_id(0);
     size_t entry = what.x;
-    float v = row_sum(w, n, m + entry * ffn, md + entry * n, ms + entry * n, lane, WIDTH, STEP,
+    float v = row_sum(w, min(row, rows - 1), n, m + entry * ffn, md + entry * n, ms + entry * n,
                       term, part);
 #ifdef BROKEN_down
     v = v * 1.0000002f;
 #endif
-    if (get_local_id(1) == 0 && what.y && group * WIDTH + lane < rows)
-        store_row(out + (size_t)entries[entry].y * rows, bias, group * WIDTH + lane, v, biased);
+    if (get_local_id(1) == 0 && what.y && row < rows)
+        store_row(out + (size_t)entries[entry].y * rows, bias, row, v, biased);
 #else
     __local struct gemm_memory s;
     __local int row[TOKENS];
@@ -380,7 +386,7 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void token_gat
     __global const uchar *wg = EXPERT(expert, g), *wu = EXPERT(expert, u);
     float sum = row_quarter((ACT_GATED && side == 0 ? wg : wu) + at, (int)((long)quarter * n / 4),
                             (int)((long)(quarter + 1) * n / 4), a, ad, as, x % WIDTH, x, 32,
-                            4 * GATE_STEP, slot, GATE_SLOTS, term[side]);
+                            4 * GATE_STEP, slot, GATE_SLOTS, GATE_AHEAD, term[side]);
 
     sums += block * (4 * 2 * 32) + x;
     if (slot == 0)
@@ -413,28 +419,31 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void token_gat
     quantise_line(h, x, ends, m + block * 32, md + block, ms + block);
 }
 
+#define DOWN_ITEMS (DOWN_ROWS * DOWN_SLOTS)
+#define DOWN_BLOCKS (4 * STEP_OF(DOWN_ROWS))
+#define DOWN_TERMS (DOWN_BLOCKS * TERMS * DOWN_ROWS / 2) /* in units of float4 */
+
 /* One token's down projections, what its experts give added to x by their weights (rule 9), and the
  * norm of the layer behind it, in one launch. Groups: row groups, each with all `used` experts, a
- * few of them side by side: their blocks have terms in local memory together, at most 4 STEP of
- * them. The last group that ends norms x, of at most ROW_TILE columns. flags as in norm; 8: there
- * is no norm. weights: from `base` on, each times `scale`; arrivals: last_of. Expert s of tile s;
+ * few of them side by side: their blocks have terms in local memory together, at most DOWN_BLOCKS
+ * of them. The last group that ends norms x, of at most ROW_TILE columns. flags as in norm; 8: no
+ * norm follows. weights: from `base` on, each times `scale`; arrivals: last_of. Expert s of tile s;
  * m: its row s. */
-__kernel __attribute__((reqd_work_group_size(WIDTH * SLOTS, 1, 1))) void token_down(
+__kernel __attribute__((reqd_work_group_size(DOWN_ITEMS, 1, 1))) void token_down(
     __global const act_t *m, __global const float *md, __global const float *ms,
     __global const int4 *tiles, __global const float *weights, __global float *x,
     __global uint *arrivals, __global const float *nw, __global const float *nb, __global float *h,
     __global act_t *hq, __global float *hd, __global float *hs, int base, int used, int ffn,
     int rows, float scale, float inv_n, float eps, int flags, BANK(d) BIASES(bd) BIAS_FLAG)
 {
-    __local float4 room[4 * STEP * TERMS * WIDTH / 2 > ROW_TILE / 4 ? 4 * STEP * TERMS * WIDTH / 2
-                                                                    : ROW_TILE / 4];
-    __local float part[SLOTS * WIDTH], peak[ROW_TILE / 4], lane_of[LANES], square[LANES];
+    __local float4 room[DOWN_TERMS > ROW_TILE / 4 ? DOWN_TERMS : ROW_TILE / 4];
+    __local float part[DOWN_ITEMS], peak[ROW_TILE / 4], lane_of[LANES], square[LANES];
     __local int last;
     __local float2 *term = (__local float2 *)room;
-    int lid = get_local_id(0), lane = lid % WIDTH, slot = lid / WIDTH, n = ffn / 32,
-        row = (int)get_group_id(0) * WIDTH + lane, at_once = min(4 * STEP / n, SLOTS / 4),
-        first = 0;
-    size_t at = get_group_id(0) * GROUP_BYTES(n);
+    int lid = get_local_id(0), x_row = lid % DOWN_ROWS, slot = lid / DOWN_ROWS, n = ffn / 32,
+        row = (int)get_group_id(0) * DOWN_ROWS + x_row, there = min(row, rows - 1),
+        at_once = min(DOWN_BLOCKS / n, DOWN_SLOTS / 4), first = 0;
+    size_t at = (size_t)(there / WIDTH) * GROUP_BYTES(n);
     __global uint *words = (__global uint *)x;
     struct norm_ahead ahead;
     float sum = 0.0f, before = 0.0f;
@@ -446,36 +455,36 @@ __kernel __attribute__((reqd_work_group_size(WIDTH * SLOTS, 1, 1))) void token_d
     do {
         int experts = min(at_once, used - first), blocks = experts * n;
 
-        for (int from = slot; from < blocks; from += BLOCKS_AHEAD * SLOTS) {
-            vec u[BLOCKS_AHEAD][TERMS], v[BLOCKS_AHEAD][TERMS];
+        for (int from = slot; from < blocks; from += DOWN_AHEAD * DOWN_SLOTS) {
+            vec u[DOWN_AHEAD][TERMS], v[DOWN_AHEAD][TERMS];
 
 #pragma unroll
-            for (int k = 0; k < BLOCKS_AHEAD; k++) {
-                int i = min(from + k * SLOTS, blocks - 1), s = first + i / n;
+            for (int k = 0; k < DOWN_AHEAD; k++) {
+                int i = min(from + k * DOWN_SLOTS, blocks - 1), s = first + i / n;
                 __global const uchar *w = EXPERT(tiles[s].z, d) + at;
 
-                row_block(w, i % n, m + (size_t)s * ffn, md + s * n, ms + s * n, lane, u[k], v[k]);
+                row_block(w, i % n, m + (size_t)s * ffn, md + s * n, ms + s * n, there % WIDTH,
+                          u[k], v[k]);
             }
 #pragma unroll
-            for (int k = 0; k < BLOCKS_AHEAD; k++)
+            for (int k = 0; k < DOWN_AHEAD; k++)
 #pragma unroll
                 for (int j = 0; j < TERMS; j++)
-                    if (from + k * SLOTS < blocks)
-                        term[((from + k * SLOTS) * TERMS + j) * WIDTH + lane] = (float2)(u[k][j],
-                                                                                         v[k][j]);
+                    if (from + k * DOWN_SLOTS < blocks)
+                        term[((from + k * DOWN_SLOTS) * TERMS + j) * DOWN_ROWS + x_row] =
+                            (float2)(u[k][j], v[k][j]);
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         if (slot < 4 * experts) {
             int begin = (int)((long)(slot % 4) * n / 4), end = (int)((long)(slot % 4 + 1) * n / 4);
 
-            part[slot * WIDTH + lane] = quarter_sum(term + (slot / 4 * n + begin) * TERMS * WIDTH +
-                                                        lane,
-                                                    WIDTH, (end - begin) * TERMS, 0.0f);
+            part[lid] = quarter_sum(term + (slot / 4 * n + begin) * TERMS * DOWN_ROWS + x_row,
+                                    DOWN_ROWS, (end - begin) * TERMS, 0.0f);
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         for (int i = 0; i < experts && slot == 0; i++) {
             int s = first + i;
-            float v = row_fold(part + 4 * i * WIDTH, lane, WIDTH);
+            float v = row_fold(part + 4 * i * DOWN_ROWS, x_row, DOWN_ROWS);
 
 #if BIAS
             if (biased && row < rows)
@@ -494,17 +503,17 @@ __kernel __attribute__((reqd_work_group_size(WIDTH * SLOTS, 1, 1))) void token_d
     /* The others run through: PoCL 3.1 miscompiles a return before a barrier. */
     int columns = last_of(arrivals, get_num_groups(0), &last) && !(flags & 8) ? rows : 0;
 
-    for (int from = lid; from < columns; from += 8 * WIDTH * SLOTS) {
+    for (int from = lid; from < columns; from += 8 * DOWN_ITEMS) {
         float v[8];
 
 #pragma unroll
         for (int k = 0; k < 8; k++)
-            if (from + k * WIDTH * SLOTS < columns)
-                v[k] = as_float(atomic_or(words + from + k * WIDTH * SLOTS, 0u));
+            if (from + k * DOWN_ITEMS < columns)
+                v[k] = as_float(atomic_or(words + from + k * DOWN_ITEMS, 0u));
 #pragma unroll
         for (int k = 0; k < 8; k++)
-            if (from + k * WIDTH * SLOTS < columns)
-                ((__local float *)room)[from + k * WIDTH * SLOTS] = v[k];
+            if (from + k * DOWN_ITEMS < columns)
+                ((__local float *)room)[from + k * DOWN_ITEMS] = v[k];
     }
     norm_row(x, nw, nb, columns, inv_n, eps, flags, true, room, peak, lane_of, square, &ahead, h,
              hq, hd, hs);

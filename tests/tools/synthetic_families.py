@@ -58,6 +58,8 @@ FAMILIES = {
                            norms_of="head"),
     "minimax_m2": dict(arch="minimax-m2", of="MiniMax M2", layers=62, hidden=3072, heads=48, kv=8, experts=256, used=8, width=1536, vocab=200064, sigmoid=True, rotary=64,
                        norms_of="whole"),
+    "qwen3_vl_moe": dict(arch="qwen3vlmoe", of="Qwen3-VL 30B-A3B", layers=48, hidden=2048, heads=32, kv=4, experts=128, used=8, width=768, vocab=151936, norms_of="head",
+                         sections=3),
     "qwen3_next": dict(arch="qwen3next", of="Qwen3-Next 80B-A3B", layers=48, hidden=2048, heads=16, kv=2, dim=256, experts=512, used=10, width=512, vocab=151936,
                        shared=512, own_shared=True, shared_gate=True, norms_of="head", rotary=64, net=(16, 32, 128), post_norm=True),
     "smallthinker": dict(arch="smallthinker", of="SmallThinker 21B-A3B", layers=52, hidden=2560, heads=28, kv=4, experts=64, used=6, width=768, vocab=151936, sigmoid=True,
@@ -161,6 +163,9 @@ def heads_of(s, t):
             s.set(attention__indexer__types=[chooses(t, l) for l in range(n)])
     else:
         s.set(attention__key_length=dim, attention__value_length=t.get("values", dim), rope__dimension_count=t.get("rotary", dim), rope__freq_base=10000.0)
+    if "sections" in t:
+        half = dim // 2
+        s.set(rope__dimension_sections=[half - 2 * (half * 5 // 16), half * 5 // 16, half * 5 // 16, 0], n_deepstack_layers=t["sections"])
     attends = [True] * n
     if "delta" in t:
         attends = [l % 4 == 3 for l in range(n)]

@@ -3,7 +3,7 @@
 
     synthetic_gguf.py SHAPE OUT.gguf [--type TYPE] [--head TYPE] [--layers N] [--experts N] [--vocab N] [--context N] [--small]
 
-SHAPE: a key of SHAPES below, or a family of synthetic_families.py. phi-tiny-llama has phi-tiny's matrices under the architecture that llama.cpp and ik_llama.cpp open:
+SHAPE: a key of SHAPES below, or a family of synthetic_families.py or synthetic_dense.py. phi-tiny-llama has phi-tiny's matrices under the architecture that llama.cpp and ik_llama.cpp open:
 they refuse 16 heads of 128 in a width of 4096. Names and metadata are those of llama.cpp's converter.
 --type: a key of FORMATS, or a mix: Q4_K_M, Q5_K_M, Q3_K_M as llama-quantize mixes them; MXFP4 and NVFP4 hold experts, the rest is Q8_0.
 Where a row is no multiple of the format's block its fallback is taken, as llama-quantize does. --head: the type of output.weight
@@ -18,7 +18,9 @@ import random
 import struct
 import sys
 
+import synthetic_dense
 import synthetic_families
+import synthetic_hyper
 
 # word: id of ggml, file type, weights and bytes a block, {offset: high byte of an F16 scale, or a whole byte}, fallback
 def f16(power, sign=0):            # the high byte of 2^power to 1.25 times that; sign=0x80: of its negative
@@ -26,7 +28,7 @@ def f16(power, sign=0):            # the high byte of 2^power to 1.25 times that
 
 
 FORMATS = {
-    "F32": (0, 0, 1, 4, {}, None), "F16": (1, 1, 1, 2, {}, None), "BF16": (30, 32, 1, 2, {}, None),
+    "F32": (0, 0, 1, 4, {}, None), "I32": (26, 0, 1, 4, {}, None), "F16": (1, 1, 1, 2, {}, None), "BF16": (30, 32, 1, 2, {}, None),
     "Q4_0": (2, 2, 32, 18, {1: f16(-8)}, None), "Q4_1": (3, 3, 32, 20, {1: f16(-8), 3: f16(-5, 0x80)}, None),
     "Q5_0": (6, 8, 32, 22, {1: f16(-9)}, None), "Q5_1": (7, 9, 32, 24, {1: f16(-9), 3: f16(-5, 0x80)}, None),
     "Q8_0": (8, 7, 32, 34, {1: f16(-12)}, None),
@@ -83,6 +85,10 @@ def blocks(rng, fmt, n):
     return data
 
 
+def ids(rng, used, rows, experts):
+    return b"".join(struct.pack(f"<{used}i", *rng.sample(range(experts), used)) for _ in range(rows))
+
+
 def around(rng, n, mean, spread):
     return struct.pack(f"<{n}f", *(mean + spread * (2 * rng.random() - 1) for _ in range(n)))
 
@@ -135,6 +141,10 @@ class Shape:
     def floats(self, name, n, mean=0.0, spread=0.02):
         dims = n if isinstance(n, tuple) else (n,)
         self.tensors.append((name, dims, "F32", (mean, spread)))
+
+    def chosen(self, name, used, rows, experts):
+        """The experts of every token, `used` different ones."""
+        self.tensors.append((name, (used, rows), "I32", experts))
 
     def norm(self, name, n, bias=False):
         self.floats(name + ".weight", n, 1.0, 0.1)
@@ -341,7 +351,9 @@ def deepseek_v2_lite(a):
 SHAPES = {
     "phi-tiny": phi_tiny, "phi-tiny-llama": lambda a: phi_tiny(a, "llama"), "qwen3-30b-a3b": qwen3_30b, "gpt-oss-20b": gpt_oss_20b,
     "lfm2-8b-a1b": lfm2_8b, "qwen3.5-35b-a3b": qwen35_35b, "deepseek-v2-lite": deepseek_v2_lite,
+    "deepseek_v4": lambda a: synthetic_hyper.deepseek_v4(Shape, a), "qwen4_exp": lambda a: synthetic_hyper.qwen4_exp(Shape, a, delta_net),
     **{name: lambda a, name=name: synthetic_families.build(Shape, name, a) for name in synthetic_families.FAMILIES},
+    **{name: lambda a, name=name: synthetic_dense.build(Shape, name, a, delta_net) for name in synthetic_dense.FAMILIES},
 }
 
 
@@ -391,6 +403,8 @@ def value(v):
         return 6, struct.pack("<f", v)
     if isinstance(v, str):
         return 8, text(v)
+    if isinstance(v, synthetic_hyper.Wide):
+        return 9, struct.pack(f"<IQ{len(v)}Q", 10, len(v), *v)
     kind = 8 if isinstance(v[0], str) else 7 if isinstance(v[0], bool) else 6 if isinstance(v[0], float) else 5
     body = b"".join(map(text, v)) if kind == 8 else struct.pack(f"<{len(v)}{ {5: 'i', 6: 'f', 7: '?'}[kind] }", *v)
     return 9, struct.pack("<IQ", kind, len(v)) + body
@@ -417,7 +431,9 @@ def write(s, path, name):
         for n, dims, fmt, spread in s.tensors:
             rng = random.Random(n)
             left = math.prod(dims) // FORMATS[fmt][2]
-            if spread:
+            if fmt == "I32":
+                f.write(ids(rng, *dims, spread))
+            elif spread:
                 f.write(around(rng, left, *spread))
             for _ in range(math.prod(dims[1:]) if fmt in ROW_SCALES else 0):
                 f.write(ROW_SCALES[fmt] + blocks(rng, fmt, dims[0] // FORMATS[fmt][2]))
@@ -431,10 +447,11 @@ def write(s, path, name):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    types = [t for t in FORMATS if t != "I32"]
     p.add_argument("shape", choices=SHAPES)
     p.add_argument("out")
-    p.add_argument("--type", default="Q4_0", choices=[*FORMATS, *MIXES])
-    p.add_argument("--head", choices=list(FORMATS))
+    p.add_argument("--type", default="Q4_0", choices=[*types, *MIXES])
+    p.add_argument("--head", choices=types)
     p.add_argument("--layers", type=int, default=0)
     p.add_argument("--experts", type=int, default=0)
     p.add_argument("--vocab", type=int, default=0)

@@ -86,3 +86,71 @@ int reference_choose(const struct mixer_shape *s, const struct layer_weights *w,
     mem_free(q);
     return rc;
 }
+
+/* Whether the row at pos sees each position: those of the `most` best of n blocks, and what is
+ * behind the blocks. */
+static void see_blocks(const float *scores, int n, int most, int ratio, int pos, int *seen)
+{
+    for (int t = 0; t <= pos; t++)
+        seen[t] = t / ratio >= n || is_chosen(scores, n, t / ratio, most);
+}
+
+/* The key of the block that begins at position `first`; mean: scratch of index_dim values. */
+static void block_key(const struct layer_shape *s, const struct layer_weights *w, const float *cos,
+                      const float *sin, const struct reference_cache *c, int first, float *mean,
+                      float *key)
+{
+    const struct mixer_shape *m = &s->mixer;
+    const struct mixer_shape turn = {
+        .rope = m->index_rope, .key_dim = m->index_dim, .rope_dims = m->rope_dims};
+    int at = m->kv_heads * m->key_dim, half = m->rope_dims / 2;
+
+    for (int i = 0; i < m->index_dim; i++) {
+        mean[i] = 0.0f;
+        for (int t = first; t < first + m->index_ratio; t++)
+            mean[i] = fmaf(1.0f / (float)m->index_ratio, reference_cached(c, t, 1, at + i),
+                           mean[i]);
+    }
+    reference_rms(mean, w->index_norm, m->index_dim, s->norms.eps, mean);
+    reference_rotate(mean, &turn, cos + (size_t)first * (size_t)half,
+                     sin + (size_t)first * (size_t)half, 1.0f, key);
+}
+
+int reference_choose_blocks(const struct layer_shape *s, const struct layer_weights *w,
+                            const float *cos, const float *sin, const float *h, int pos,
+                            struct reference_cache *c, int *seen)
+{
+    const struct mixer_shape *m = &s->mixer;
+    const struct mixer_shape turn = {
+        .rope = m->index_rope, .key_dim = m->index_dim, .rope_dims = m->rope_dims};
+    size_t n = (size_t)m->index_dim, all = (size_t)m->index_heads * n,
+           here = (size_t)pos * (size_t)(m->rope_dims / 2);
+    int blocks = (pos + 1) / m->index_ratio;
+    float *q = mem_alloc(2 * all + 2 * n + (size_t)m->key_dim + (size_t)blocks, sizeof *q),
+          *turned = q ? q + all : NULL, *mean = q ? turned + all : NULL, *key = q ? mean + n : NULL,
+          *row = q ? key + n : NULL, *scores = q ? row + m->key_dim : NULL;
+    int rc = q && reference_multiply(&w->index_k, h, row) == 0 &&
+                     reference_multiply(&w->index_q, h, q) == 0
+                 ? 0
+                 : ERR_MEMORY;
+
+    if (rc == 0) /* the rest of the head that it lies in is +0 */
+        reference_cache_set(c, pos, 1, m->kv_heads * m->key_dim, row, m->key_dim);
+    for (size_t i = 0; i < all && rc == 0; i += n) {
+        reference_rms(q + i, w->index_q_norm, m->index_dim, s->norms.eps, q + i);
+        reference_rotate(q + i, &turn, cos + here, sin + here, 1.0f, turned + i);
+    }
+    for (int b = 0; b < blocks && rc == 0; b++) {
+        block_key(s, w, cos, sin, c, b * m->index_ratio, mean, key);
+        scores[b] = 0.0f;
+        for (size_t i = 0; i < all; i += n) {
+            float dot = reference_lanes(turned + i, key, m->index_dim);
+
+            scores[b] = scores[b] + (dot > 0.0f ? dot : 0.0f);
+        }
+    }
+    if (rc == 0)
+        see_blocks(scores, blocks, m->index_top / m->index_ratio, m->index_ratio, pos, seen);
+    mem_free(q);
+    return rc;
+}

@@ -283,15 +283,11 @@ static int test_attention_at(struct suite *s, int layer, int rows, int pos)
     return 0;
 }
 
-/* From the first position on, across a chunk border of keys, and single rows after many. */
-static int test_attention(struct suite *s)
+/* As many rows as fit behind pos random ones, then one more. */
+static int test_attention_behind(struct suite *s, int layer, int pos)
 {
-    int layer = s->layer, most = s->config->max_rows, context = s->config->context;
-    int pos = context > NUM_CHUNK + most ? NUM_CHUNK - most / 2 : context / 2;
-    int rows = fewer(most, context - pos - 1), few = fewer(most, fewer(3, context / 4));
+    int rows = fewer(s->config->max_rows, s->config->context - pos - 1);
 
-    if (test_attention_at(s, layer, few, 0) < 0 || test_attention_at(s, layer, 1, few) < 0)
-        return ERR_MEMORY;
     if (!fill_cache(s, layer, pos) ||
         (chooser_of(s, layer) != layer && !fill_cache(s, chooser_of(s, layer), pos)))
         return 0;
@@ -299,6 +295,20 @@ static int test_attention(struct suite *s)
                    test_attention_at(s, layer, 1, pos + rows) < 0
                ? ERR_MEMORY
                : 0;
+}
+
+/* From the first position on, across a chunk border of keys, at the end of a longer context, and
+ * single rows after many. */
+static int test_attention(struct suite *s)
+{
+    int layer = s->layer, most = s->config->max_rows, context = s->config->context;
+    int pos = context > NUM_CHUNK + most ? NUM_CHUNK - most / 2 : context / 2;
+    int few = fewer(most, fewer(3, context / 4));
+
+    if (test_attention_at(s, layer, few, 0) < 0 || test_attention_at(s, layer, 1, few) < 0 ||
+        test_attention_behind(s, layer, pos) < 0)
+        return ERR_MEMORY;
+    return context > 2 * NUM_CHUNK + most ? test_attention_behind(s, layer, context - most - 2) : 0;
 }
 
 static void test_route_rows(struct suite *s, int rows)

@@ -43,6 +43,8 @@ int expected_init(struct expected *x, const struct device_config *c)
             k->n = s->kv_rank + s->rope_dims;
             k->values = s->index_heads ? s->index_dim : 0;
             k->latent = s->kv_rank;
+        } else if (s->index_ratio) { /* a head more, which the indexer's key lies in */
+            k->n = k->values = (s->kv_heads + 1) * s->key_dim;
         }
         whole = (k->rows = mem_alloc((size_t)c->context, reference_cache_bytes(k))) && whole;
         if (expected_convolved_state(s))
@@ -81,6 +83,11 @@ void expected_release(struct expected *x)
     mem_free(x->queries);
     mem_free(x->gates);
     mem_free(x->chosen);
+}
+
+static int *chosen_of(const struct expected *x, int row)
+{
+    return x->chosen + (size_t)row * (size_t)x->config->context;
 }
 
 static void norm_heads(const struct layer_shape *s, const float *w, float *x, int heads)
@@ -148,6 +155,9 @@ static int project(struct expected *x, const struct attention_job *j, int row)
     if (shape_gates(s) &&
         reference_multiply(&w->z, x->h, x->gates + (size_t)row * (size_t)(s->heads * dim)) < 0)
         return ERR_MEMORY;
+    if (s->index_ratio && reference_choose_blocks(shape, w, c->rope_cos[0], c->rope_sin[0], x->h,
+                                                  pos, &x->cache[j->layer], chosen_of(x, row)) < 0)
+        return ERR_MEMORY;
     if (s->experts)
         route_heads(w, s, x->h, hp->hidden, x->gates + (size_t)row * (size_t)(s->heads * dim));
     if (s->values_are_keys)
@@ -192,11 +202,6 @@ static int multiply_rows(const struct matrix *m, int first, int rows, const floa
 
     assert(!m->width || (first % m->width == 0 && rows % m->width == 0));
     return reference_multiply(&part, x, y);
-}
-
-static int *chosen_of(const struct expected *x, int row)
-{
-    return x->chosen + (size_t)row * (size_t)x->config->context;
 }
 
 /* Rule 13: writes the queries of a row, in the latent space, to x->queries, its latent row to the
@@ -274,7 +279,8 @@ static int attend_heads(struct expected *x, const struct attention_job *j, int r
     for (int h = 0; h < s->heads; h++)
         if (reference_attend(&x->cache[j->layer], q + h * dim, h / group, dim, j->pos + row,
                              s->window ? pos - shape_first_key(s, pos) + 1 : 0,
-                             sinks ? sinks[h] : -INFINITY, NULL, x->heads + h * dim) < 0)
+                             sinks ? sinks[h] : -INFINITY,
+                             s->index_ratio ? chosen_of(x, row) : NULL, x->heads + h * dim) < 0)
             return ERR_MEMORY;
     for (int i = 0; i < s->heads * dim && s->gated; i++) {
         bool of_head = s->gate == GATE_HEADS || s->gate == GATE_ROUTED;

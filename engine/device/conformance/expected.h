@@ -12,7 +12,9 @@ struct expected {
     float *h, *q, *kv, *heads, *mid, *dense;
     float *queries, *gates; /* max_rows rows */
     float **state; /* of each layer that convolves: what it keeps of the last tokens; else NULL */
-    int *chosen;   /* of the last indexer: max_rows times the positions a row sees, context each */
+    /* of the last indexer: max_rows times the positions a row sees, or whether each is; context
+     * each */
+    int *chosen;
 };
 
 /* Both 0 or ERR_MEMORY; release also frees a failed init. c outlives x. */

@@ -211,27 +211,31 @@ float reference_lanes(const float *a, const float *b, int n)
     return num_fold(lanes);
 }
 
-/* One chunk of keys: tokens lo .. hi-1, those of `seen` if not NULL; part (dim, zero) gets the sum
- * of values. */
+/* One chunk of keys: tokens lo .. hi-1, those of `seen` if not NULL (reference_attend); part (dim,
+ * zero) gets the sum of values. */
 static void attend_chunk(const struct reference_cache *c, const float *q, int at, int dim, int lo,
                          int hi, const int *seen, float *top, float *sum, float *part)
 {
     float lanes[NUM_LANES] = {0}, p[NUM_CHUNK], key[REFERENCE_DIM];
     int values = c->latent ? c->latent : dim;
+    const int *list = c->latent ? seen : NULL, *sees = c->latent ? NULL : seen;
 
     *top = -INFINITY;
+    *sum = 0.0f;
     for (int t = lo; t < hi; t++) {
         for (int i = 0; i < dim; i++)
-            key[i] = reference_cached(c, seen ? seen[t] : t, 0, at + i);
+            key[i] = reference_cached(c, list ? list[t] : t, 0, at + i);
         p[t - lo] = c->latent ? reference_lanes(q, key, dim) : num_dot(q, key, dim);
+        if (sees && !sees[t])
+            p[t - lo] = -INFINITY;
         *top = p[t - lo] > *top ? p[t - lo] : *top;
     }
-    for (int t = lo; t < hi; t++) {
+    for (int t = lo; t<hi && * top> - INFINITY; t++) {
         p[t - lo] = num_exp(p[t - lo] - *top);
         lanes[t % NUM_LANES] = lanes[t % NUM_LANES] + p[t - lo];
         for (int i = 0; i < values; i++)
             part[i] = fmaf(p[t - lo],
-                           reference_cached(c, seen ? seen[t] : t, c->latent ? 0 : 1, at + i),
+                           reference_cached(c, list ? list[t] : t, c->latent ? 0 : 1, at + i),
                            part[i]);
     }
     *sum = num_fold(lanes);

@@ -36,7 +36,7 @@ void reference_route(const struct model *m, int layer, const float *h, float *sc
  * token. Rows owned by the caller. */
 struct reference_cache {
     int n, tokens;        /* n: values of one token's K */
-    int values;           /* of V; MLA: of its indexer's key, 0: none */
+    int values;           /* of V; MLA: of its indexer's key, 0: none; blocks: with their key */
     enum kv_type type[2]; /* of K, of V */
     char *rows;           /* tokens * reference_cache_bytes */
     int latent;           /* MLA: its values are the first so many of K; 0: not MLA */
@@ -54,8 +54,8 @@ float reference_lanes(const float *a, const float *b, int n);
 #define REFERENCE_DIM 512   /* largest head_dim */
 #define REFERENCE_CHUNKS 64 /* most chunks of keys */
 /* Rules 7 and 13 for one head of the query at `token`, q already rotated and scaled: out (dim, or
- * c->latent). sink: the head's, or -inf. seen: NULL, or the positions of the `token` + 1 keys that
- * it sees (rule 16). ERR_MEMORY. */
+ * c->latent). sink: the head's, or -inf. seen: NULL, or by rule 16: of latent rows the positions
+ * of the `token` + 1 keys that it sees, of others whether it sees each position. ERR_MEMORY. */
 int reference_attend(const struct reference_cache *c, const float *q, int kv_head, int dim,
                      int token, int window, float sink, const int *seen, float *out);
 /* Rule 16 for the row at pos, whose indexer is w's: from h, its normed input, and latent, MLA's
@@ -64,5 +64,11 @@ int reference_attend(const struct reference_cache *c, const float *q, int kv_hea
 int reference_choose(const struct mixer_shape *s, const struct layer_weights *w, const float *cos,
                      const float *sin, const float *h, const float *latent, int pos,
                      struct reference_cache *c, int *chosen);
+/* The same over blocks: from h, its normed input, the key of the indexer to the cache, behind the
+ * values of its heads, and to seen (pos + 1) whether it sees each position. cos, sin: of position
+ * 0. ERR_MEMORY. */
+int reference_choose_blocks(const struct layer_shape *s, const struct layer_weights *w,
+                            const float *cos, const float *sin, const float *h, int pos,
+                            struct reference_cache *c, int *seen);
 
 #endif

@@ -229,6 +229,7 @@ struct cpu_device {
     int *gate_piece, down_piece;
     /* per layer: [group][hidden][16]; the shared expert's row, if any, is the last */
     float **router, **head_router; /* a layer; head_router: of heads that are routed */
+    float **stream_router;         /* a layer, one group: of residual streams (ffn/streams.c) */
     /* convolved attention: per layer and head [group][head_taps * key_dim][16] of the second
      * convolution; routers with a row: their other matrices in the router's form */
     float **head_conv;

@@ -96,6 +96,16 @@ end
 kept
 {% endif %}
 """,
+# the layout of Zephyr 7B beta's, which is JetMoE's too (arXiv:2404.07413); the words are ours
+'zephyr': """{% for m in messages %}
+{% if m['role'] in ['system', 'user', 'assistant'] %}
+{{ '<|' + m['role'] + '|>\\n' + m['content'] + eos_token }}
+{% endif %}
+{% if loop.last and add_generation_prompt %}
+{{ '<|assistant|>' }}
+{% endif %}
+{% endfor %}
+""",
 'raises': "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}{% for m in messages %}{{ m.role }}{% endfor %}",
 }
 out=[]

@@ -363,15 +363,19 @@ static void lay_routers(struct cpu_device *d, struct arena *c, const struct size
 
     d->router = arena_take(c, layers, sizeof *d->router);
     d->head_router = arena_take(c, layers, sizeof *d->head_router);
+    d->stream_router = arena_take(c, layers, sizeof *d->stream_router);
     for (int l = 0; l < d->model->hp.n_layers; l++) {
         size_t groups = (size_t)router_groups(&shape_of(d, l)->ffn),
-               of_heads = (size_t)head_groups(&shape_of(d, l)->mixer);
+               of_heads = (size_t)head_groups(&shape_of(d, l)->mixer),
+               of_streams = d->model->hp.streams && !hparams_hyper(&d->model->hp) ? 1 : 0;
         float *r = arena_take(c, groups * NUM_LANES * router_cols(d, l), sizeof(float)),
-              *h = arena_take(c, of_heads * NUM_LANES * z->hidden, sizeof(float));
+              *h = arena_take(c, of_heads * NUM_LANES * z->hidden, sizeof(float)),
+              *s = arena_take(c, of_streams * NUM_LANES * z->hidden, sizeof(float));
 
         if (c->base) {
             d->router[l] = r;
             d->head_router[l] = h;
+            d->stream_router[l] = s;
         }
     }
     lay_deep_routers(d, c);
@@ -506,6 +510,9 @@ static void pack_router(const struct cpu_device *d, int layer, float *to)
     for (int e = 0; w->head_router && e < shape_of(d, layer)->mixer.experts; e++)
         pack_router_row(w->head_router + (size_t)e * (size_t)d->model->hp.hidden,
                         d->model->hp.hidden, e, d->head_router[layer]);
+    for (int i = 0; w->stream_router && i < d->model->hp.streams; i++)
+        pack_router_row(w->stream_router + (size_t)i * (size_t)d->model->hp.hidden,
+                        d->model->hp.hidden, i, d->stream_router[layer]);
     for (int e = 0; e < shape_choices(s); e++)
         pack_router_row(w->router + (size_t)e * (size_t)cols, cols, e, to);
     if (router_rows(s) > shape_choices(s))

@@ -4,8 +4,8 @@
  *
  * Numbers as in numerics.h, F32 (n streams, the first one is x; a row of `beside` holds the others
  * behind what x was predicted to be): t_i = tanh, by num_softcap, of rule 3 of the router's row i
- * with rule 5 of x, times 1/hidden. Before a layer stream b becomes s_b + the sum over a upwards of
- * fma(v_ba, s_a, .), v_ba = rule 3 of row b * n + a of the first matrix with t. After it stream i
+ * with rule 5 of x, times 1/hidden. Before a layer stream b becomes s_b + (v_b0 * s_0, then upwards
+ * fma(v_ba, s_a, .)), v_ba = rule 3 of row b * n + a of the first matrix with t. After it stream i
  * becomes fma(c_i, x - predicted x, s_i), c_i = rule 3 of row i of the second matrix with t, + 1.
  * What the layer's own inputs give (rule 15; its gates from x times the weights) is added to all
  * but x. A matrix of the others makes them from the embedding, and another what is added to x at
@@ -55,17 +55,18 @@ static void scale_to(float *x, int n, float square)
 /* How a layer mixes its streams, from its active one. row: scratch. */
 static void mixing(const struct cpu_device *d, int layer, const float *x, float *row, float *t)
 {
-    const struct layer_weights *w = &d->model->layers[layer];
-    int hidden = d->model->hp.hidden, n = d->model->hp.streams;
-    float by = 1.0f / (float)hidden;
+    int hidden = d->model->hp.hidden;
+    float by = 1.0f / (float)hidden, scores[NUM_LANES];
 
-    norm_row(d, &shape_of(d, layer)->norms, &w->stream_norm, x, row);
+    norm_row(d, &shape_of(d, layer)->norms, &d->model->layers[layer].stream_norm, x, row);
     for (int i = 0; i < hidden; i++)
         row[i] = row[i] * by;
-    for (int i = 0; i < n; i++)
-        t[i] = num_softcap(num_dot(w->stream_router + (size_t)i * (size_t)hidden, row, hidden),
-                           1.0f, 1.0f);
+    d->k->router(d->stream_router[layer], 1, hidden, row, scores);
+    for (int i = 0; i < d->model->hp.streams; i++)
+        t[i] = num_softcap(scores[i], 1.0f, 1.0f);
 }
+
+#define COLUMNS 128 /* of the streams, at a time */
 
 /* x and the others become what the layer is predicted to begin with. */
 static void predict_row(struct cpu_device *d, int tid, int layer, float *x, float *beside, int row)
@@ -73,48 +74,59 @@ static void predict_row(struct cpu_device *d, int tid, int layer, float *x, floa
     const float *predict = d->model->layers[layer].stream_predict;
     int hidden = d->model->hp.hidden, n = d->model->hp.streams;
     float t[HPARAMS_STREAMS_MOST], v[HPARAMS_STREAMS_MOST * HPARAMS_STREAMS_MOST],
-        *s[HPARAMS_STREAMS_MOST];
+        before[HPARAMS_STREAMS_MOST][COLUMNS];
 
     mixing(d, layer, x, d->threads[tid].row, t);
     for (int i = 0; i < n * n; i++)
         v[i] = num_dot(predict + i * n, t, n);
-    for (int i = 0; i < n; i++)
-        s[i] = i ? beside_of(d, beside, row, i) : x;
-    for (int c = 0; c < hidden; c++) {
-        float before[HPARAMS_STREAMS_MOST];
+    for (int c = 0; c < hidden; c += COLUMNS) {
+        int count = min_int(hidden - c, COLUMNS);
 
-        for (int a = 0; a < n; a++)
-            before[a] = s[a][c];
-        for (int b = 0; b < n; b++) {
-            float sum = 0.0f;
-
-            for (int a = 0; a < n; a++)
-                sum = fmaf(v[b * n + a], before[a], sum);
-            s[b][c] = before[b] + sum;
-        }
+        for (int i = 0; i < n; i++)
+            memcpy(before[i], (i ? beside_of(d, beside, row, i) : x) + c,
+                   (size_t)count * sizeof *x);
+        for (int i = 0; i < n; i++)
+            d->k->combine(before[i], before[0], COLUMNS, v + i * n, n, count,
+                          (i ? beside_of(d, beside, row, i) : x) + c);
     }
     memcpy(beside_of(d, beside, row, 0), x, (size_t)hidden * sizeof *x);
+}
+
+/* to = fma(by, change, from), of n <= COLUMNS values. */
+static void correct(const struct cpu_device *d, float by, const float *change, const float *from,
+                    int n, float *to)
+{
+    static const float zero[COLUMNS];
+    float of[2][COLUMNS], w[2] = {1.0f, by};
+
+    memcpy(of[0], from, (size_t)n * sizeof *from);
+    memcpy(of[1], change, (size_t)n * sizeof *change);
+    d->k->combine(zero, of[0], COLUMNS, w, 2, n, to);
 }
 
 /* The streams after the layer, from what it made of x. */
 static void correct_row(struct cpu_device *d, int tid, int layer, float *x, float *beside, int row)
 {
-    const float *correct = d->model->layers[layer].stream_correct,
+    const float *by_row = d->model->layers[layer].stream_correct,
                 *predicted = beside_of(d, beside, row, 0);
     int hidden = d->model->hp.hidden, n = d->model->hp.streams;
-    float t[HPARAMS_STREAMS_MOST], by[HPARAMS_STREAMS_MOST];
+    float t[HPARAMS_STREAMS_MOST], by[HPARAMS_STREAMS_MOST], change[COLUMNS];
 
     mixing(d, layer, x, d->threads[tid].row, t);
     for (int i = 0; i < n; i++)
-        by[i] = num_dot(correct + i * n, t, n) + 1.0f;
-    for (int i = 1; i < n; i++) {
-        float *s = beside_of(d, beside, row, i);
+        by[i] = num_dot(by_row + i * n, t, n) + 1.0f;
+    for (int c = 0; c < hidden; c += COLUMNS) {
+        int count = min_int(hidden - c, COLUMNS);
 
-        for (int c = 0; c < hidden; c++)
-            s[c] = fmaf(by[i], x[c] - predicted[c], s[c]);
+        for (int i = 0; i < count; i++)
+            change[i] = x[c + i] - predicted[c + i];
+        for (int i = 1; i < n; i++) {
+            float *s = beside_of(d, beside, row, i) + c;
+
+            correct(d, by[i], change, s, count, s);
+        }
+        correct(d, by[0], change, predicted + c, count, x + c);
     }
-    for (int c = 0; c < hidden; c++)
-        x[c] = fmaf(by[0], x[c] - predicted[c], predicted[c]);
 }
 
 static void predict_phase(struct cpu_device *d, int tid, int layer, int rows, float *beside,
@@ -249,9 +261,13 @@ void laurel_row(struct cpu_device *d, int tid, int layer, int t, const float *x,
 /* From where on gates count. */
 static float cutoff(const float *gate, int n, float limit)
 {
+    int whole = n / NUM_LANES * NUM_LANES;
     float lanes[NUM_LANES] = {0}, mean, square, by = 1.0f / (float)n;
 
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < whole; i += NUM_LANES)
+        for (int j = 0; j < NUM_LANES; j++)
+            lanes[j] += gate[i + j];
+    for (int i = whole; i < n; i++)
         lanes[i % NUM_LANES] += gate[i];
     mean = num_fold(lanes) * by;
     memset(lanes, 0, sizeof lanes);

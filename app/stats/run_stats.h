@@ -1,8 +1,8 @@
 /* The figures of a run: --stats, --stats-json, /stats. Main (UI) thread. Collected from finished
  * turns, the engine's telemetry and two samples of the system, one at the start and one when asked.
  */
-#ifndef APP_SETUP_RUN_STATS_H
-#define APP_SETUP_RUN_STATS_H
+#ifndef APP_STATS_RUN_STATS_H
+#define APP_STATS_RUN_STATS_H
 
 #include "app/common/energy.h"
 #include "app/common/machine_load.h"
