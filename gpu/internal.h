@@ -451,6 +451,7 @@ int program_build(struct device *d, const char *kernel_file, const char *what, c
 int program_kernel(struct device *d, cl_program p, const char *name, struct kernel **out,
                    struct error *e);
 void program_kernel_free(struct kernel *k);
+bool program_has_dot8(const struct device *d);
 bool program_is_pocl(const struct device *d);
 uint64_t program_fingerprint(const struct cl_target *t); /* hash of driver, device and all
                                                           * sources */

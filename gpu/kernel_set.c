@@ -630,13 +630,8 @@ int kernel_set_build(struct device *d, struct error *e)
 {
     struct error why;
 
-    /* some drivers name the extension and cannot compile it */
-    if (d->dot8_function && build_core(d, &why) < 0) {
-        log_line(d, why.text);
-        kernel_set_release(d);
-        d->dot8_function = false;
-    }
-    if (!d->core_usable && build_core(d, e) < 0)
+    d->dot8_function = d->dot8_function && program_has_dot8(d);
+    if (build_core(d, e) < 0)
         return ERR_DEVICE;
     for (int t = 0; t < DTYPE_COUNT; t++)
         if (d->type[t].wanted && has_kernels(t) && build_type(d, t, &why) < 0) {

@@ -139,6 +139,25 @@ static void to_cache(struct device *d, cl_program p, const char *path, uint64_t 
     mem_free(data);
 }
 
+/* The functions of cl_khr_integer_dot_product compile on a device that names the extension. Intel's
+ * runtime for CPUs (2026.2) declares them only where a program asks for OpenCL C 3.0. */
+bool program_has_dot8(const struct device *d)
+{
+    const char *text = "#pragma OPENCL EXTENSION cl_khr_integer_dot_product : enable\n"
+                       "__kernel void dot8(__global int *x) { *x = dot_4x8packed_ss_int(1u, 1u); }";
+    cl_program p;
+    cl_int rc;
+
+    if (cl_injected(&rc))
+        return false;
+    p = cl.CreateProgramWithSource(d->context, 1, &text, NULL, &rc);
+    if (!p || rc != CL_SUCCESS)
+        return false;
+    rc = cl.BuildProgram(p, 1, &d->target.id, "-cl-std=CL1.2 -w", NULL, NULL);
+    cl.ReleaseProgram(p);
+    return rc == CL_SUCCESS;
+}
+
 /* The first non-empty line of the compiler's log, for the error message. */
 static void build_log(struct device *d, cl_program p, char *out, size_t size)
 {

@@ -968,18 +968,20 @@ static Suite *suite(void)
 {
     Suite *s = suite_create("conformance");
     TCase *c = tcase_create("back ends"), *kinds = tcase_create("kinds"),
-          *blocks = tcase_create("blocks of keys");
+          *opencl = tcase_create("opencl"), *blocks = tcase_create("blocks of keys");
 
     tcase_set_timeout(c, 240);
     tcase_add_loop_test(c, test_cpu, 0, TYPES);
     tcase_add_loop_test(c, test_fake, 0, 3);
-    tcase_add_loop_test(c, test_opencl, 0, 3);
     tcase_add_loop_test(c, test_wrong_back_ends, 0, 8);
     suite_add_tcase(s, c);
     tcase_set_timeout(kinds, 240);
     tcase_add_loop_test(kinds, test_kinds_on_the_cpu, 0, KINDS);
-    tcase_add_loop_test(kinds, test_kinds_on_opencl, 0, KINDS);
     suite_add_tcase(s, kinds);
+    tcase_set_timeout(opencl, 240);
+    tcase_add_loop_test(opencl, test_opencl, 0, 3);
+    tcase_add_loop_test(opencl, test_kinds_on_opencl, 0, KINDS);
+    suite_add_tcase(s, opencl);
     tcase_set_timeout(blocks, 240);
     tcase_add_loop_test(blocks, test_blocks_of_keys, 0, BLOCK_CHOICES);
     suite_add_tcase(s, blocks);
