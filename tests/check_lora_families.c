@@ -3,6 +3,7 @@
 #include "engine/adapter/adapter.h"
 #include "engine/base/file.h"
 #include "engine/base/json.h"
+#include "engine/convert/export.h"
 #include "engine/base/mem.h"
 #include "engine/convert/merge_folder.h"
 #include "engine/file/gguf_write.h"
@@ -22,6 +23,7 @@
 #define RANK 2
 #define SCALE "4" /* lora_alpha: twice the rank */
 #define PROMPT 24
+#define SESSIONS 100 /* two blocks of rows (CPU_TOKEN_BLOCK) */
 
 static char folders[128][64];
 static int n_folders;
@@ -77,22 +79,6 @@ static bool is_linear(const struct tensor_view *t, int layers)
     return !at || atoi(at + strlen("layers.")) < layers;
 }
 
-/* Whether it belongs to an expert without a last matrix: an identity's (longcat_flash), which the
- * official code allocates and does not use. */
-static bool is_unused(const struct weight_file *w, const struct tensor_view *t)
-{
-    const char *at = strstr(t->name, ".experts."), *end = at ? strrchr(t->name, '_') : NULL;
-    char down[600];
-
-    while (end && end[-1] != '.')
-        end--;
-    if (!end)
-        return false;
-    snprintf(down, sizeof down, "%.*sdown_proj.weight", (int)(end - t->name), t->name);
-    return strstr(end, "_proj.weight") && at[9] >= '0' && at[9] <= '9' &&
-           !weight_file_find(w, down);
-}
-
 static void write_values(FILE *f, size_t n, unsigned *seed)
 {
     for (size_t i = 0; i < n; i++) {
@@ -119,7 +105,7 @@ static int write_adapter(const char *folder, const struct weight_file *w, int la
     mkdir(folder, 0755);
     for (size_t i = 0; i < weight_file_count(w); i++) {
         const struct tensor_view *t = weight_file_at(w, i);
-        bool adapted = is_linear(t, layers) && !is_unused(w, t) && (!only || strstr(t->name, only));
+        bool adapted = is_linear(t, layers) && (!only || strstr(t->name, only));
 
         for (int k = 0; k < 2 && adapted; k++) {
             int64_t rows = k ? t->dims[0] : RANK, cols = k ? RANK : t->dims[1];
@@ -151,17 +137,24 @@ static int write_adapter(const char *folder, const struct weight_file *w, int la
     return modules;
 }
 
+/* The projections of an identity, which the official code allocates and does not use. */
+static bool is_of_identity(const char *model, const char *name)
+{
+    return strstr(model, "longcat_flash") &&
+           (strstr(name, ".experts.3.") || strstr(name, ".experts.4."));
+}
+
 /* What is named as not computed, and nothing else. */
-static void check_unplaced(const char *names)
+static void check_unplaced(const char *model, const char *names)
 {
     static const char *const known[] = {
         "gate.lora_",                 /* also shared_expert_gate */
         "gate.wg.lora_", "mlp.gate.", /* of zaya, whose router is several */
-        "router.",       "kv_b_proj.", "altup", "attn.wo_a.", "decoder.project_", "mtp_"};
+        "router.",       "altup",     "decoder.project_", "mtp_"};
     char *copy = strdup(names ? names : ""), *rest = copy, *name;
 
     while ((name = strtok_r(rest, ", ", &rest))) {
-        bool found = false;
+        bool found = is_of_identity(model, name);
 
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             found |= strstr(name, known[i]) != NULL;
@@ -183,7 +176,7 @@ static float *chunked_logits(const char *model, const struct adapter_request *a,
     for (int i = 0; i < PROMPT; i++)
         ids[i] = (7 * i + 3) % engine_info(g)->model->hp.n_vocab;
     if (n)
-        check_unplaced(adapters_at(engine_info(g)->adapters, 0)->unplaced);
+        check_unplaced(model, adapters_at(engine_info(g)->adapters, 0)->unplaced);
     *layers = engine_info(g)->model->hp.n_layers;
     *count = (size_t)PROMPT * (size_t)engine_info(g)->model->hp.n_vocab;
     logits = calloc(*count, sizeof *logits);
@@ -207,6 +200,35 @@ static double largest(const float *a, const float *b, size_t n)
     return most;
 }
 
+/* Latent attention's keys and values are apart in GGUF files: merged there too. */
+static void check_file(const char *base, const struct adapter_request *a, const float *with,
+                       size_t n, const char *folder)
+{
+    struct export_options o = {
+        .type = export_type_find("f32"), .n_threads = 2, .adapters = a, .n_adapters = 1};
+    struct export_report report;
+    struct error e = {0};
+    char file[PATH_MAX];
+    float *in;
+    int layers;
+
+    snprintf(file, sizeof file, "%s/merged.gguf", support_tmpdir());
+    ck_assert_msg(model_export(base, file, &o, &report, &e) == 0, "%s: %s", folder, e.text);
+    in = logits_of(file, NULL, 0, &n, &layers);
+    printf("%s: in a GGUF file off by %.3g\n", folder, largest(with, in, n));
+    ck_assert_msg(largest(with, in, n) <= golden_tolerance(folder), "%s: GGUF: off by %g", folder,
+                  largest(with, in, n));
+    free(in);
+}
+
+static bool is_latent(const struct weight_file *w)
+{
+    for (size_t i = 0; i < weight_file_count(w); i++)
+        if (strstr(weight_file_at(w, i)->name, "kv_b_proj"))
+            return true;
+    return false;
+}
+
 START_TEST(adapted_is_merged)
 {
     char base[PATH_MAX], adapter[PATH_MAX], merged[PATH_MAX];
@@ -218,6 +240,7 @@ START_TEST(adapted_is_merged)
     double moved, off;
     size_t n;
     int modules, layers;
+    bool latent;
 
     snprintf(base, sizeof base, "%s/tests/golden/families/%s", support_root(), folders[_i]);
     snprintf(adapter, sizeof adapter, "%s/adapter", support_tmpdir());
@@ -225,6 +248,7 @@ START_TEST(adapted_is_merged)
     ck_assert_msg(weight_file_open(&w, base, false, &e) == 0, "%s", e.text);
     plain = logits_of(base, NULL, 0, &n, &layers);
     modules = write_adapter(adapter, w, layers, NULL);
+    latent = is_latent(w);
     weight_file_close(w);
     ck_assert_int_gt(modules, 3);
     ck_assert_msg(merge_folder(base, merged, DTYPE_F32, &a, 1, NULL, NULL, &report, &e) == 0,
@@ -237,7 +261,199 @@ START_TEST(adapted_is_merged)
            report.merged, moved, off);
     ck_assert_msg(off <= golden_tolerance(folders[_i]), "%s: off by %g", folders[_i], off);
     ck_assert_msg(moved > 100 * off, "%s: moves logits by %g only", folders[_i], moved);
+    if (latent)
+        check_file(base, &a, with, n, folders[_i]);
     free(plain), free(with), free(in);
+}
+END_TEST
+
+static struct engine *open_adapted(const char *model, const struct adapter_request *a, int n,
+                                   const char *kernels, int convert)
+{
+    struct engine *g = NULL;
+    struct error e = {0};
+
+    ck_assert_msg(golden_engine_adapted(&g, model, a, n, kernels, 2, convert, false, &e) == 0,
+                  "%s: %s", model, e.text);
+    return g;
+}
+
+/* Logits of the prompt in such chunks. */
+static float *chunked(struct engine *g, int chunk)
+{
+    int ids[PROMPT], vocab = engine_info(g)->model->hp.n_vocab;
+    float *logits = calloc((size_t)PROMPT * (size_t)vocab, sizeof *logits);
+    struct error e = {0};
+
+    for (int i = 0; i < PROMPT; i++)
+        ids[i] = (7 * i + 3) % vocab;
+    engine_session_forget(engine_session(g));
+    ck_assert_msg(engine_session_eval(engine_session(g), ids, PROMPT, chunk, logits, true, &e) == 0,
+                  "%s", e.text);
+    return logits;
+}
+
+static void check_same(const float *want, float *got, size_t n, const char *folder, const char *how)
+{
+    ck_assert_msg(memcmp(want, got, n * sizeof *want) == 0, "%s: other bits %s", folder, how);
+    free(got);
+}
+
+/* Logits of id 9 behind the token that the session has. */
+static float *next_of(struct session *s, int vocab)
+{
+    float *logits = calloc((size_t)vocab, sizeof *logits);
+    struct error e = {0};
+
+    ck_assert_msg(engine_session_eval(s, &(int){9}, 1, 1, logits, false, &e) == 0, "%s", e.text);
+    return logits;
+}
+
+/* Without a period, so that rows of one block are unlike those of another. */
+static bool is_without(int session)
+{
+    return (unsigned)session * 2654435761u >> 31;
+}
+
+/* A pass of many sessions, some of which are without the adapter: each as alone. */
+static void check_beside(struct engine *g, struct engine *plain, const char *folder)
+{
+    int vocab = engine_info(g)->model->hp.n_vocab, ids[SESSIONS];
+    float none[LORA_ADAPTERS] = {0}, *want[2];
+    struct session *all[SESSIONS];
+    struct error e = {0};
+
+    for (int i = 0; i < SESSIONS; i++) {
+        ck_assert_msg(engine_session_open(g, &all[i], &e) == 0, "%s", e.text);
+        if (is_without(i))
+            engine_session_strengths_set(all[i], none);
+        ids[i] = 5;
+    }
+    ck_assert_msg(engine_sessions_eval(all, SESSIONS, ids, &e) == 0, "%s", e.text);
+    for (int i = 0; i < 2; i++) {
+        struct engine *of = i ? plain : g;
+
+        engine_session_forget(engine_session(of));
+        ck_assert_int_eq(engine_eval(of, &(int){5}, 1, NULL, false, &e), 0);
+        want[i] = next_of(engine_session(of), vocab);
+    }
+    ck_assert(memcmp(want[0], want[1], (size_t)vocab * sizeof **want) != 0);
+    for (int i = 0; i < SESSIONS; i++) {
+        if (i < 4 || i >= SESSIONS - 8)
+            check_same(want[is_without(i)], next_of(all[i], vocab), (size_t)vocab, folder,
+                       "beside other sessions");
+        engine_session_close(all[i]);
+    }
+    free(want[0]), free(want[1]);
+}
+
+/* Chunks, kernels and sessions, on float and quantised bases. */
+static void check_bits(const char *base, const char *folder, int convert)
+{
+    static const char *const sets[] = {"scalar", "avx2"};
+    struct engine *g, *plain = open_adapted(base, NULL, 0, NULL, convert);
+    const struct hparams *hp = &engine_info(plain)->model->hp;
+    size_t n = (size_t)PROMPT * (size_t)hp->n_vocab;
+    struct weight_file *w = NULL;
+    char adapter[PATH_MAX];
+    struct adapter_request a = {adapter, 1.0f};
+    struct error e = {0};
+    float *want;
+
+    snprintf(adapter, sizeof adapter, "%s/adapter", support_tmpdir());
+    ck_assert_msg(weight_file_open(&w, base, false, &e) == 0, "%s", e.text);
+    write_adapter(adapter, w, hp->n_layers, NULL);
+    weight_file_close(w);
+    g = open_adapted(base, &a, 1, NULL, convert);
+    want = chunked(g, PROMPT);
+    check_same(want, chunked(g, 1), n, folder, "one by one");
+    check_same(want, chunked(g, 7), n, folder, "in chunks of 7");
+    engine_close(g);
+    for (int i = 0; i < 2; i++) {
+        g = open_adapted(base, &a, 1, sets[i], convert);
+        check_same(want, chunked(g, 5), n, folder, sets[i]);
+        if (i) /* AMX has one block */
+            check_beside(g, plain, folder);
+        engine_close(g);
+    }
+    engine_close(plain);
+    free(want);
+}
+
+START_TEST(bits_are_the_same)
+{
+    const char *folder = folders[_i / 2];
+    char base[PATH_MAX];
+
+    snprintf(base, sizeof base, "%s/tests/golden/families/%s", support_root(), folder);
+    check_bits(base, folder, _i % 2 ? DTYPE_Q8_0 : -1);
+}
+END_TEST
+
+/* deepseek_v3 with keys of 32, so that all of its latent attention is quantised: all values
+ * are drawn. */
+static void write_wide_keys(const char *from, const char *to)
+{
+    char path[PATH_MAX + 64], *text;
+    struct weight_file *w = NULL;
+    json_t *root = json_object(), *config;
+    struct error e = {0};
+    uint64_t at = 0, length;
+    unsigned seed = 5;
+    FILE *f;
+
+    mkdir(to, 0755);
+    snprintf(path, sizeof path, "%s/config.json", from);
+    ck_assert((config = json_load_file(path, 0, NULL)) != NULL);
+    json_object_set_new(config, "qk_nope_head_dim", json_integer(32));
+    json_object_set_new(config, "qk_head_dim",
+                        json_integer(
+                            32 + json_integer_value(json_object_get(config, "qk_rope_head_dim"))));
+    snprintf(path, sizeof path, "%s/config.json", to);
+    ck_assert_int_eq(json_dump_file(config, path, 0), 0);
+    ck_assert_msg(weight_file_open(&w, from, false, &e) == 0, "%s", e.text);
+    for (size_t i = 0; i < weight_file_count(w); i++) {
+        const struct tensor_view *t = weight_file_at(w, i);
+        int64_t heads = json_integer_value(json_object_get(config, "num_attention_heads")),
+                each = json_integer_value(json_object_get(
+                    config, strstr(t->name, "kv_b_proj") ? "v_head_dim" : "qk_rope_head_dim"));
+        bool drawn = strstr(t->name, "kv_b_proj") || strstr(t->name, "q_b_proj");
+        json_t *shape = json_array();
+        int64_t n = 1;
+
+        for (int d = 0; d < t->n_dims; d++) {
+            int64_t dim = d == 0 && drawn ? heads * (32 + each) : t->dims[d];
+
+            json_array_append_new(shape, json_integer((json_int_t)dim));
+            n *= dim;
+        }
+        json_object_set_new(root, t->name,
+                            json_pack("{s:s, s:o, s:[I,I]}", "dtype", "F32", "shape", shape,
+                                      "data_offsets", (json_int_t)at, (json_int_t)(at + 4 * n)));
+        at += (uint64_t)(4 * n);
+    }
+    json_decref(config);
+    text = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    snprintf(path, sizeof path, "%s/model.safetensors", to);
+    ck_assert((f = fopen(path, "wb")) != NULL);
+    length = strlen(text);
+    fwrite(&length, 1, sizeof length, f);
+    fwrite(text, 1, length, f);
+    write_values(f, at / 4, &seed);
+    fclose(f);
+    free(text);
+    weight_file_close(w);
+}
+
+START_TEST(keys_of_heads_may_be_quantised)
+{
+    char from[PATH_MAX], to[PATH_MAX];
+
+    snprintf(from, sizeof from, "%s/tests/golden/families/deepseek_v3", support_root());
+    snprintf(to, sizeof to, "%s/wide", support_tmpdir());
+    write_wide_keys(from, to);
+    check_bits(to, "deepseek_v3 with wide keys", DTYPE_Q8_0);
 }
 END_TEST
 
@@ -361,6 +577,8 @@ int main(void)
     find_folders();
     tcase_set_timeout(t, 240);
     tcase_add_loop_test(t, adapted_is_merged, 0, n_folders);
+    tcase_add_loop_test(t, bits_are_the_same, 0, 2 * n_folders);
+    tcase_add_test(t, keys_of_heads_may_be_quantised);
     suite_add_tcase(s, t);
     tcase_add_test(files, adjugate_experts_of_files);
     suite_add_tcase(s, files);

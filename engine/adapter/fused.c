@@ -11,7 +11,7 @@
 struct fused {
     const char *parameter;
     enum matrix_part parts[2];
-    int n_parts;
+    int n_parts, experts; /* identities have gates and ups in folders, and no downs */
     int64_t in, out;
 };
 
@@ -19,17 +19,20 @@ struct fused {
 static void describe(const struct reading *r, int layer, struct fused kinds[2])
 {
     const struct hparams *hp = &r->model->hp;
-    int64_t width = hparams_layer(hp, layer)->ffn.width, hidden = hp->hidden;
+    const struct ffn_shape *f = &hparams_layer(hp, layer)->ffn;
+    int64_t width = f->width, hidden = hp->hidden;
 
-    kinds[0] = (struct fused){"gate_up_proj", {MATRIX_GATE, MATRIX_UP}, 2, hidden, 2 * width};
-    kinds[1] = (struct fused){"down_proj", {MATRIX_DOWN}, 1, width, hidden};
+    kinds[0] = (struct fused){
+        "gate_up_proj", {MATRIX_GATE, MATRIX_UP}, 2, f->experts + f->router.identities, hidden,
+        2 * width};
+    kinds[1] = (struct fused){"down_proj", {MATRIX_DOWN}, 1, f->experts, width, hidden};
 }
 
-static bool fits(const struct fused *k, const struct pair *p, int experts, bool turned)
+static bool fits(const struct fused *k, const struct pair *p, bool turned)
 {
     const struct tensor_view *a = p->a, *b = p->b;
 
-    return a->n_dims == 2 && b->n_dims == 2 && a->dims[0] == (int64_t)experts * p->rank &&
+    return a->n_dims == 2 && b->n_dims == 2 && a->dims[0] == (int64_t)k->experts * p->rank &&
            b->dims[1] == a->dims[0] && a->dims[1] == (turned ? k->out : k->in) &&
            b->dims[0] == (turned ? k->in : k->out);
 }
@@ -38,17 +41,17 @@ static int add_all(struct reading *r, int layer, const struct fused *k, const st
                    bool turned, struct error *e)
 {
     int experts = hparams_layer(&r->model->hp, layer)->ffn.experts, rc = 0;
-    int64_t all = (int64_t)experts * p->rank, rows = k->out / k->n_parts;
+    int64_t all = (int64_t)k->experts * p->rank, rows = k->out / k->n_parts;
 
     for (int x = 0; x < experts && !rc; x++)
         for (int i = 0; i < k->n_parts && !rc; i++) {
             int64_t first = i * rows;
-            struct strided a = {p->a, x * p->rank * k->in, k->in, 1},
-                           b = {p->b, x + first * all, all, experts};
+            struct strided a = {p->a, x * p->rank * k->in, k->in, 1, 0},
+                           b = {p->b, x + first * all, all, k->experts, 0};
 
             if (turned) {
-                a = (struct strided){p->b, x, experts, all};
-                b = (struct strided){p->a, x * p->rank * k->out + first, 1, k->out};
+                a = (struct strided){p->b, x, k->experts, all, 0};
+                b = (struct strided){p->a, x * p->rank * k->out + first, 1, k->out, 0};
             }
             rc = reading_expert(r, layer, x, k->parts[i], p->rank, p->scale, a, b, e);
         }
@@ -101,7 +104,7 @@ int fused_pair(struct reading *r, const struct peft_config *c, const char *modul
     describe(r, at.layer, kinds);
     for (int k = inner ? 0 : both ? 1 : 0; k < (inner && both ? 1 : 2); k++)
         for (int old = 0; old < 2 && peft_config_targets(c, kinds[k].parameter); old++) {
-            if (!fits(&kinds[k], p, experts, old) || (version >= 0 && version == old))
+            if (!fits(&kinds[k], p, old) || (version >= 0 && version == old))
                 continue;
             found++;
             which = k;

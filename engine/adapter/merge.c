@@ -9,12 +9,13 @@
 void merge_row(const struct matrix *w, int row, const float *strengths, float *x)
 {
     const struct lora *l = w->lora;
-    const float *a = l ? l->a : NULL, *b = l ? l->b + row : NULL;
+    int rows = l ? lora_rows(l, w->rows) : 1;
+    const float *a = l ? lora_a(l, w->rows, w->cols, row) : NULL, *b = l ? l->b + row % rows : NULL;
 
     for (int i = 0; l && i < l->n_parts; i++) {
         float factor = strengths[l->parts[i].adapter] * l->parts[i].scale;
 
-        for (int k = 0; k < l->parts[i].rank; k++, a += w->cols, b += w->rows) {
+        for (int k = 0; k < l->parts[i].rank; k++, a += w->cols, b += rows) {
             float by = factor * *b;
 
             for (int c = 0; c < w->cols && by != 0.0f; c++)
@@ -83,13 +84,15 @@ static const struct matrix *find_row(const struct merge_tensor *t, int64_t *row)
 static float element(const struct matrix *w, int row, int column, const float *strengths)
 {
     const struct lora *l = w->lora;
-    const float *a = l ? l->a + column : NULL, *b = l ? l->b + row : NULL;
+    int rows = l ? lora_rows(l, w->rows) : 1;
+    const float *a = l ? lora_a(l, w->rows, w->cols, row) + column : NULL,
+                *b = l ? l->b + row % rows : NULL;
     float sum = 0.0f;
 
     for (int i = 0; l && i < l->n_parts; i++) {
         float factor = strengths[l->parts[i].adapter] * l->parts[i].scale;
 
-        for (int k = 0; k < l->parts[i].rank; k++, a += w->cols, b += w->rows)
+        for (int k = 0; k < l->parts[i].rank; k++, a += w->cols, b += rows)
             sum = fmaf(factor * *b, *a, sum);
     }
     return sum;
@@ -108,9 +111,28 @@ static void turned_row(const struct merge_tensor *t, int64_t row, const float *s
     }
 }
 
+/* A row of keys and values from a latent row: its head's keys are columns of k_b, and behind them
+ * are its values' rows of v_b. */
+static void latent_row(const struct merge_tensor *t, int64_t row, const float *strengths, float *x)
+{
+    const struct matrix *k = part_of(t, 0, 0), *v = part_of(t, 0, 1);
+    int heads = hparams_layer(&t->model->hp, t->id.layer)->mixer.heads, values = v->rows / heads,
+        head = (int)(row / (k->cols + values)), i = (int)(row % (k->cols + values));
+
+    for (int c = 0; i < k->cols && c < v->cols; c++)
+        x[c] += element(k, head * v->cols + c, i, strengths);
+    if (i >= k->cols)
+        merge_row(v, head * values + i - k->cols, strengths, x);
+}
+
 void merge_tensor_row(const struct merge_tensor *t, int64_t row, const float *strengths, float *x)
 {
     const struct matrix *w;
+
+    if (t->n_parts == 2 && t->parts[0] == MATRIX_K_B) {
+        latent_row(t, row, strengths, x);
+        return;
+    }
 
     if (t->turned) {
         turned_row(t, row, strengths, x);

@@ -49,6 +49,17 @@ static int by_matrix(const void *a, const void *b)
     return x->adapter - y->adapter;
 }
 
+/* Floats of A and of B. */
+static size_t values_of_a(const struct share *s)
+{
+    return (size_t)(s->heads_of_a ? s->heads : 1) * (size_t)s->rank * (size_t)s->w->cols;
+}
+
+static size_t values_of_b(const struct share *s)
+{
+    return (size_t)s->rank * (size_t)(s->heads_of_a ? s->w->rows / s->heads : s->w->rows);
+}
+
 static size_t padded(size_t n)
 {
     return (n + ALIGN - 1) / ALIGN * ALIGN;
@@ -88,7 +99,7 @@ static int summarise(struct reading *r, size_t first, struct error *e)
         info->rank_least = !info->rank_least || s->rank < info->rank_least ? s->rank
                                                                            : info->rank_least;
         info->rank_most = s->rank > info->rank_most ? s->rank : info->rank_most;
-        info->bytes += (uint64_t)s->rank * (uint64_t)(s->w->cols + s->w->rows) * sizeof(float);
+        info->bytes += (uint64_t)(values_of_a(s) + values_of_b(s)) * sizeof(float);
         if (!isfinite(s->scale))
             return error_set(e, ERR_MODEL, "%s: %s: its scale is no finite number", info->path,
                              s->a.t->name);
@@ -194,69 +205,87 @@ static int64_t turned(const struct share *s, int64_t row)
     }
 }
 
-/* Fills a (rank, cols), b (rank, rows) of a share. */
-static int fill(const struct share *s, struct widened *wide, float *a, float *b, struct error *e)
+/* Fills a (rank, cols), b (rank, rows) of a share; where each head has an A, they are a_step
+ * apart. */
+static int fill(const struct share *s, struct widened *wide, float *a, size_t a_step, float *b,
+                struct error *e)
 {
-    int rc;
+    int heads = s->heads_of_a ? s->heads : 1, rows = s->w->rows / heads,
+        each = s->heads && !s->heads_of_a ? rows / s->heads : rows, rc;
 
     if ((rc = widen(&wide[0], s->a.t, e)) || (rc = widen(&wide[1], s->b.t, e)))
         return rc;
+    for (int h = 0; h < heads; h++)
+        for (int64_t k = 0; k < s->rank; k++)
+            for (int64_t c = 0; c < s->w->cols; c++)
+                a[(size_t)h * a_step + (size_t)(k * s->w->cols + c)] =
+                    wide[0].x[s->a.from + h * s->a.head + k * s->a.row + c * s->a.col];
     for (int64_t k = 0; k < s->rank; k++)
-        for (int64_t c = 0; c < s->w->cols; c++)
-            a[k * s->w->cols + c] = wide[0].x[s->a.from + k * s->a.row + c * s->a.col];
-    for (int64_t k = 0; k < s->rank; k++)
-        for (int64_t i = 0; i < s->w->rows; i++)
-            b[k * s->w->rows + i] = wide[1].x[s->b.from + turned(s, i) * s->b.row + k * s->b.col];
+        for (int64_t i = 0; i < rows; i++) {
+            int64_t row = turned(s, i);
+
+            b[k * rows + i] = wide[1].x[s->b.from + row / each * s->b.head + row % each * s->b.row +
+                                        k * s->b.col];
+        }
     return 0;
 }
 
 /* Summed, since the order of shares is undefined. */
-static uint64_t hash_of(const struct share *s, const float *a, const float *b)
+static uint64_t hash_of(const struct share *s, const float *a, size_t a_step, const float *b)
 {
-    size_t rank = (size_t)s->rank;
+    size_t each = (size_t)s->rank * (size_t)s->w->cols;
     uint64_t h = hash_bytes(HASH_START, s->a.t->name, strlen(s->a.t->name));
 
     h = hash_add(hash_add(h, (uint64_t)s->a.from), (uint64_t)s->b.from);
     h = hash_bytes(h, &s->scale, sizeof s->scale);
-    h = hash_bytes(h, a, rank * (size_t)s->w->cols * sizeof *a);
-    return hash_bytes(h, b, rank * (size_t)s->w->rows * sizeof *b);
+    for (int i = 0; i < (s->heads_of_a ? s->heads : 1); i++, a += a_step)
+        h = hash_bytes(h, a, each * sizeof *a);
+    return hash_bytes(h, b, values_of_b(s) * sizeof *b);
 }
 
-static int fill_all(struct adapters *all, const struct reading *r, const struct share *s, size_t n,
-                    struct lora *to, float *at, struct widened *wide, struct error *e)
+static int fill_all(struct adapters *all, const struct share *s, size_t n, struct lora *to,
+                    float *at, size_t b_at, struct widened *wide, struct error *e)
 {
-    size_t cols = (size_t)s->w->cols, rows = (size_t)s->w->rows;
-    float *a = at, *b = at + padded((size_t)to->rank * cols);
+    size_t a_step = (size_t)to->rank * (size_t)s->w->cols;
+    float *a = at, *b = at + b_at;
     int rc = 0;
 
     to->a = a;
     to->b = b;
     for (size_t i = 0; i < n && !rc; i++, s++) {
         struct adapter_info *info = &all->list[s->adapter];
-        size_t rank = (size_t)s->rank;
 
-        if ((rc = fill(s, wide, a, b, e)) < 0)
+        if ((rc = fill(s, wide, a, a_step, b, e)) < 0)
             return error_prefix(e, "%s", info->path);
-        info->hash += hash_of(s, a, b);
-        a += rank * cols;
-        b += rank * rows;
+        info->hash += hash_of(s, a, a_step, b);
+        a += (size_t)s->rank * (size_t)s->w->cols;
+        b += values_of_b(s);
     }
     return rc;
+}
+
+/* Floats of n shares of one matrix; *b_at: where B begins. */
+static size_t values_of(const struct share *s, size_t n, size_t *b_at)
+{
+    size_t b = 0;
+
+    *b_at = 0;
+    for (size_t i = 0; i < n; i++) {
+        *b_at += values_of_a(&s[i]);
+        b += values_of_b(&s[i]);
+    }
+    *b_at = padded(*b_at);
+    return *b_at + padded(b);
 }
 
 /* Allocates all memory and the lists; sizes follow from the sorted shares. */
 static int take_room(struct adapters *a, const struct reading *r, bool data, struct error *e)
 {
-    size_t values = 0;
+    size_t values = 0, b_at;
 
     for (size_t i = 0, n; i < r->n; i += n, a->n_matrices++) {
-        size_t rank = 0;
-
         n = run_of(r, i);
-        for (size_t k = 0; k < n; k++)
-            rank += (size_t)r->shares[i + k].rank;
-        values += padded(rank * (size_t)r->shares[i].w->cols) +
-                  padded(rank * (size_t)r->shares[i].w->rows);
+        values += values_of(&r->shares[i], n, &b_at);
     }
     a->value_bytes = values * sizeof *a->values;
     a->loras = mem_alloc(a->n_matrices, sizeof *a->loras);
@@ -272,6 +301,7 @@ static int lay_out(struct adapters *a, struct reading *r, bool data, struct erro
 {
     struct widened wide[2] = {{0}};
     struct lora_part *part;
+    size_t values, b_at;
     float *at;
     int rc;
 
@@ -286,12 +316,12 @@ static int lay_out(struct adapters *a, struct reading *r, bool data, struct erro
         const struct share *s = &r->shares[i];
 
         n = run_of(r, i);
-        *l = (struct lora){.n_parts = (int)n, .parts = part};
+        values = values_of(s, n, &b_at);
+        *l = (struct lora){.n_parts = (int)n, .parts = part, .heads = s->heads_of_a ? s->heads : 0};
         for (size_t k = 0; k < n; k++, l->rank += part++->rank)
             *part = (struct lora_part){s[k].adapter, s[k].rank, s[k].scale};
-        if (data && !(rc = fill_all(a, r, s, n, l, at, wide, e)))
-            at += padded((size_t)l->rank * (size_t)s->w->cols) +
-                  padded((size_t)l->rank * (size_t)s->w->rows);
+        if (data && !(rc = fill_all(a, s, n, l, at, b_at, wide, e)))
+            at += values;
         s->w->lora = l;
     }
     mem_free(wide[0].x);

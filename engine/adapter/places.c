@@ -40,6 +40,8 @@ static const struct role {
     {TENSOR_Q_A, WHERE_MIXER, {MATRIX_Q_A, MATRIX_PARTS}},
     {TENSOR_Q_B, WHERE_MIXER, {MATRIX_Q, MATRIX_PARTS}},
     {TENSOR_KV_A, WHERE_MIXER, {MATRIX_KV_A, MATRIX_PARTS}},
+    {TENSOR_KV_B, WHERE_MIXER, {MATRIX_K_B, MATRIX_V_B, MATRIX_PARTS}},
+    {TENSOR_O_A, WHERE_MIXER, {MATRIX_O_A, MATRIX_PARTS}},
     {TENSOR_INDEX_Q, WHERE_MIXER, {MATRIX_INDEX_Q, MATRIX_PARTS}},
     {TENSOR_INDEX_K, WHERE_MIXER, {MATRIX_INDEX_K, MATRIX_PARTS}},
     {TENSOR_INDEX_QK, WHERE_MIXER, {MATRIX_INDEX_Q, MATRIX_INDEX_K, MATRIX_PARTS}},
@@ -180,7 +182,7 @@ static bool experts_of(enum where where, const struct ffn_shape *s, int expert, 
     *first = *n = 0;
     switch (where) {
     case WHERE_SHARED: *first = s->experts; return !s->grouped;
-    case WHERE_EXPERT: *first = expert; return true;
+    case WHERE_EXPERT: *first = expert; return expert < s->experts;
     case WHERE_ALL: *n = s->experts; return true;
     case WHERE_ADJUGATE:
         *first = s->experts + (expert < 0 ? 0 : expert);
@@ -359,6 +361,35 @@ static int add_parts(struct reading *r, enum weight_format format, struct block_
     return rc ? rc : 1;
 }
 
+/* Keys and values of a latent row, which the model has apart (bind.c): of a head's rows of b the
+ * first are its keys, a row of k_b's columns being as long as those are; W = k_b turned, so that
+ * the change of a head is A turned times that of the head's B turned. Then its values. */
+static int add_latent(struct reading *r, struct block_id id, const struct pair *p, struct error *e)
+{
+    struct matrix *k = reading_matrix(r, id, MATRIX_K_B), *v = reading_matrix(r, id, MATRIX_V_B);
+    int heads = hparams_layer(&r->model->hp, id.layer)->mixer.heads, rc;
+    int64_t rank = p->rank, rows, each;
+    struct share s = {.rank = p->rank, .scale = p->scale, .heads = heads};
+
+    if (!k || !v)
+        return 0;
+    rows = (int64_t)heads * k->cols + v->rows;
+    each = rows / heads * rank;
+    if (!fits(p, 0, rows, v->cols))
+        return misfit(r, p, 0, rows, v->cols, e);
+    s.w = k;
+    s.heads_of_a = true;
+    s.a = (struct strided){p->b, 0, 1, rank, each};
+    s.b = (struct strided){p->a, 0, 1, v->cols, 0};
+    if ((rc = add(r, s, e)))
+        return rc;
+    s.w = v;
+    s.heads_of_a = false;
+    s.a = (struct strided){p->a, 0, v->cols, 1, 0};
+    s.b = (struct strided){p->b, k->cols * rank, rank, 1, each};
+    return (rc = add(r, s, e)) ? rc : 1;
+}
+
 static int no_such(const struct reading *r, const struct pair *p, const char *what, int has,
                    int last, struct error *e)
 {
@@ -388,15 +419,19 @@ int reading_pair(struct reading *r, enum weight_format format, const struct plac
     if (roles[i].where == WHERE_FIRST)
         return add_parts(r, format, id, roles[i].parts, p, 0, 0, e);
     if (roles[i].where == WHERE_MIXER)
-        return (rc = check_mixer(r, format, id.layer, p, e)) < 0
-                   ? rc
-                   : add_parts(r, format, id, roles[i].parts, p, 0, 0, e);
+        return (rc = check_mixer(r, format, id.layer, p, e)) < 0 ? rc
+               : at->role == TENSOR_KV_B                         ? add_latent(r, id, p, e)
+                                         : add_parts(r, format, id, roles[i].parts, p, 0, 0, e);
     id.kind = BLOCK_EXPERT;
     if (roles[i].where == WHERE_SHARED) {
         id.expert = experts;
         return add_parts(r, format, id, roles[i].parts, p, 0, 0, e);
     }
     if (roles[i].where == WHERE_EXPERT) {
+        int identities = hparams_layer(hp, id.layer)->ffn.router.identities;
+
+        if (experts && at->expert >= experts && at->expert < experts + identities)
+            return 0; /* has matrices in folders, and never uses them */
         if (experts && at->expert >= experts)
             return no_such(r, p, "expert", at->expert, experts, e);
         id.expert = at->expert;

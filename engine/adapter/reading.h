@@ -10,18 +10,24 @@
 
 #define READING_FILES 2
 
-/* A matrix inside a tensor: element (i, j) is the tensor's from + i * row + j * col. */
+/* A matrix inside a tensor: element (i, j) is the tensor's from + i * row + j * col; its rows may
+ * be parts of heads (struct share). */
 struct strided {
     const struct tensor_view *t;
     int64_t from, row, col;
+    int64_t head; /* from one head to the next */
 };
 
 /* How the rows of a head must be reordered to match the model. */
 enum share_turn { TURN_NONE, TURN_TO_HALVES, TURN_TO_PAIRS };
 
-/* One adapter on one matrix: a (rank, w->cols), b (w->rows, rank). */
+/* One adapter on one matrix: a (rank, w->cols), b (w->rows, rank). Of a latent row's keys and
+ * values: heads are how many the matrix has one after the other, else 0. If heads_of_a, each has an
+ * a of its own and b is that of one; else b's rows are those of the heads. */
 struct share {
     struct matrix *w;
+    int heads;
+    bool heads_of_a;
     bool expert;
     int adapter, rank;
     float scale;

@@ -108,7 +108,8 @@
  * of row k of A (F32) and the row x as it is before rule 1 or any rounding; w_k = (strength *
  * scale) * t_k, the factor in the brackets rounded first; over the rows k of B turned, adapter
  * after adapter: acc = w_0*B_0, acc = fma(w_k, B_k, acc); y = y + acc. A row whose strengths are
- * all 0 stays as it is.
+ * all 0 stays as it is. Of MLA's kv_b: v_b has the head's rows of B; k_b, whose input is a head's
+ * query, has for A the head's other rows of B turned, and for B all of A turned.
  *
  * 15. Inputs of single layers: a token's row of the table times sqrt(n), n values a layer; p = (the
  * matrix by rule 2 or 11, of the embedding) * (1/sqrt(hidden)), each layer's part normed (rule 5);

@@ -52,7 +52,8 @@ struct input {
     struct act_block *panels; /* quantised weights */
     float *rows;              /* float weights: (n, stride) */
     ptrdiff_t stride;
-    const int *row;                 /* which row of the job each token is; NULL: token t is row t */
+    const int *row; /* which row of the job each token is; NULL: token t is row first + t */
+    int first;
     const struct input_parts *only; /* NULL, or what of the only token is not zero */
 };
 
@@ -69,7 +70,7 @@ struct ordered {
 
 /* The adapters' intermediate results for some tokens: A times each, times scale and strength. */
 struct adapted {
-    const struct lora *lora;
+    const float *a;
     const float *x; /* the first token's; NULL: empty */
     int phase, n;
     float *w; /* (CPU_TOKENS_MOST, the largest rank) */
@@ -489,6 +490,8 @@ void token_block(const struct cpu_device *d, int n, int i, int *t0, int *t1);
  * on w (rule 14). */
 void lora_add(const struct cpu_device *d, int tid, const struct matrix *w, int r0, int r1,
               const struct input *in, int t0, int t1, float *out, ptrdiff_t stride);
+/* Other numbers are at x than before in this phase. */
+void lora_forget(struct thread_scratch *s, const float *x);
 /* F32 weights (rows, cols) times n tokens of x in one fixed order (rule 11), n at most
  * CPU_TOKENS_MOST: out (n, stride). */
 void float_rows(const struct cpu_device *d, int tid, const float *weights, int rows, int cols,
@@ -697,10 +700,10 @@ int product_unit(int rows);
 int product_units(const struct matrix *w, int rows);
 void product_task(struct cpu_device *d, int tid, const struct matrix *w, int unit,
                   const struct input *in, int t0, int t1, float *rows, struct prefetch_hint next);
-/* n tokens of `cols` numbers, `stride` apart, as the input of w: in this thread's panels if w is
- * quantised. */
+/* n tokens from row `first` of the job on, of `cols` numbers, `stride` apart, as the input of w: in
+ * this thread's panels if w is quantised. */
 struct input product_input(struct cpu_device *d, int tid, const struct matrix *w, float *x,
-                           ptrdiff_t stride, int n);
+                           ptrdiff_t stride, int first, int n);
 
 /* mixers/output.c: the projection o that a mixer ends with, by a phase; y or residual as in
  * cpu_mixer.phases. One row's input is made by every thread for itself, by `first` with its first

@@ -52,7 +52,7 @@ static void query_head(struct cpu_device *d, int tid, int layer, int head, const
     float *to = d->q + t0 * to_stride + head * dims;
     float *x = product_part(d, tid, &w->q, head * a->key_dim, (head + 1) * a->key_dim, in, t0, t1,
                             d->threads[tid].tile, stride, matrix_hint(&w->k_b, head * rank));
-    struct input local = product_input(d, tid, &w->k_b, x, stride, t1 - t0);
+    struct input local = product_input(d, tid, &w->k_b, x, stride, t0, t1 - t0);
 
     product_part(d, tid, &w->k_b, head * rank, (head + 1) * rank, &local, 0, t1 - t0, to, to_stride,
                  next);
@@ -576,7 +576,7 @@ static struct input values_phase(struct cpu_device *d, int tid, int layer, int r
         token_block(d, rows, task / a->heads, &t0, &t1);
         for (int t = t0; t < t1 && share->split; t++)
             merge_split(d, a, share, rows, t, head);
-        in = product_input(d, tid, &w->v_b, attended_at(d, a, t0, head), from_stride, t1 - t0);
+        in = product_input(d, tid, &w->v_b, attended_at(d, a, t0, head), from_stride, t0, t1 - t0);
         x = product_part(d, tid, &w->v_b, head * n, (head + 1) * n, &in, 0, t1 - t0,
                          d->threads[tid].tile, stride, next);
         for (int t = t0; t < t1; t++, x += stride)

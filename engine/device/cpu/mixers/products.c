@@ -33,15 +33,16 @@ int product_units(const struct matrix *w, int rows)
 }
 
 struct input product_input(struct cpu_device *d, int tid, const struct matrix *w, float *x,
-                           ptrdiff_t stride, int n)
+                           ptrdiff_t stride, int first, int n)
 {
     struct thread_scratch *s = &d->threads[tid];
 
     for (int t = 0; t < n && !matrix_takes_rows(w); t++)
         input_quantise(d, x + t * stride, w->cols, s->panels, n, t);
     s->panel_of = NULL; /* other numbers may have been at x in this phase */
-    return (
-        struct input){.n = n, .cols = w->cols, .panels = s->panels, .rows = x, .stride = stride};
+    lora_forget(s, x);
+    return (struct input){
+        .n = n, .cols = w->cols, .panels = s->panels, .rows = x, .stride = stride, .first = first};
 }
 
 void product_task(struct cpu_device *d, int tid, const struct matrix *w, int unit,

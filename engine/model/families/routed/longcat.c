@@ -64,7 +64,8 @@ static const struct family_tensor tensors[] = {
      {FIRST "mlp.switch_mlp.gate_proj.weight"}},
     {TENSOR_UPS, false, {"blk.%l.ffn_up_exps.weight"}, {FIRST "mlp.switch_mlp.up_proj.weight"}},
     {TENSOR_DOWNS, false, {"blk.%l.ffn_down_exps.weight"},
-     {FIRST "mlp.switch_mlp.down_proj.weight"}},
+     {FIRST "mlp.switch_mlp.down_proj.weight", FIRST "mlp.experts.down_proj"}},
+    {TENSOR_GATE_UPS, false, {NULL}, {FIRST "mlp.experts.gate_up_proj"}},
     /* the dense part: where there are experts, the one that is always used */
     {TENSOR_SHARED_GATE, false, {"blk.%l.ffn_gate.weight"}, {FIRST "mlps.%s.gate_proj.weight"}},
     {TENSOR_SHARED_UP, false, {"blk.%l.ffn_up.weight"}, {FIRST "mlps.%s.up_proj.weight"}},
