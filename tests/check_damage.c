@@ -446,8 +446,11 @@ END_TEST
 START_TEST(what_counts_opens)
 {
     static const char *const merged[] = {
-        NULL, "{\"compress_ratios\": [-4]}", "{\"compress_ratios\": 5}",
-        UNNAMED("[0, 4, 128]"), UNNAMED("[0, 4, 128, 7, -1]"),
+        NULL,
+        "{\"compress_ratios\": [-4]}",
+        "{\"compress_ratios\": 5}",
+        UNNAMED("[0, 4, 128]"),
+        UNNAMED("[0, 4, 128, 7, -1]"),
         "{\"compress_rates\": {\"compressed_sparse_attention\": 3, "
         "\"heavily_compressed_attention\": 8}, \"compress_rate_csa\": 4}"};
 

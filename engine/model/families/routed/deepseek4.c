@@ -254,8 +254,10 @@ static bool by_token(struct describer *d, const struct hparams *hp, int l)
     if (describe_listed(d, "mlp_layer_types", l, "hash_moe"))
         return true;
     if (!describe_listed(d, "mlp_layer_types", l, "moe"))
-        describe_refuse(d, "mlp_layer_types of its config.json does not say how layer %d's experts "
-                           "are chosen: hash_moe or moe", l);
+        describe_refuse(d,
+                        "mlp_layer_types of its config.json does not say how layer %d's experts "
+                        "are chosen: hash_moe or moe",
+                        l);
     return false;
 }
 
