@@ -745,7 +745,7 @@ END_TEST
 
 /* Blocks of keys: sizes that borders of chunks cut, one that is longer than a chunk; budgets of a
  * block, of most blocks, of more than there are; one head, half of whose scores are 0 and alike;
- * rows whose scores are made chunk by chunk, and by row. */
+ * rows whose scores are made chunk by chunk, and by row; rotated in halves and in pairs. */
 static const struct {
     int ratio, top, heads, dim, rows, context;
 } block_choices[] = {
@@ -768,7 +768,8 @@ START_TEST(test_blocks_of_keys)
                   .index_heads = block_choices[_i].heads,
                   .index_dim = block_choices[_i].dim,
                   .index_top = block_choices[_i].top,
-                  .index_ratio = block_choices[_i].ratio},
+                  .index_ratio = block_choices[_i].ratio,
+                  .index_rope = _i % 2 ? ROPE_PAIRS : ROPE_HALVES},
         .ffn = {.experts = 3, .used = 1, .width = 256, .router = {.kind = ROUTER_SOFTMAX}},
         .norms = {RMS}};
     struct tiny_shape s = small;

@@ -1,6 +1,6 @@
-/* Damaged n-grams and hyper-connections (Qwen4): what a broken copy or a wrong conversion may leave
- * of them is one clear line and the exit status of a model that cannot be read, or of values that
- * are no numbers. */
+/* Damaged n-grams and hyper-connections (Qwen4), and layers of DeepSeek V4: what a broken copy or a
+ * wrong conversion may leave of them is one clear line and the exit status of a model that cannot
+ * be read, or of values that are no numbers. */
 #include "tests/golden.h"
 
 #include "engine/base/file.h"
@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define WHOLE "golden/families/qwen4_exp"
+#define OTHER "golden/families/deepseek_v4"
 #define NGRAMS "model.layers.0.ple."
 #define EMBEDDING NGRAMS "ple_embedding."
 #define SHARD(i) EMBEDDING "ngram_embedding.shard_" #i ".weight"
@@ -62,16 +63,17 @@ static void harm_values(const struct damage *d, const json_t *entry, char *data)
         memcpy(data + i, &half, sizeof half);
 }
 
-/* The weights of WHOLE, damaged, to a file. */
-static void harm_weights(const struct damage *d, const char *to)
+/* The weights of a folder, damaged, to a file. */
+static void harm_weights(const char *whole, const struct damage *d, const char *to)
 {
     static const struct file_kind kind = {"weights", (size_t)1 << 30, ERR_MODEL};
-    char *bytes, *head, *all;
+    char path[200], *bytes, *head, *all;
     size_t n, long_head;
     uint64_t length;
     json_t *root, *entry;
 
-    ck_assert_int_eq(file_read(support_path(WHOLE "/model.safetensors"), &kind, &bytes, &n, &e), 0);
+    snprintf(path, sizeof path, "%s/model.safetensors", whole);
+    ck_assert_int_eq(file_read(support_path(path), &kind, &bytes, &n, &e), 0);
     memcpy(&length, bytes, sizeof length);
     ck_assert((root = json_loadb(bytes + 8, (size_t)length, 0, NULL)));
     if (d->harm != HARM_NONE) {
@@ -101,16 +103,17 @@ static void harm_weights(const struct damage *d, const char *to)
     mem_free(bytes);
 }
 
-/* A folder like WHOLE with members of its config.json merged (JSON or NULL) and its weights
+/* A folder like `whole` with members of its config.json merged (JSON or NULL) and its weights
  * damaged. */
-static const char *damaged(const char *merged, const struct damage *d)
+static const char *damaged_of(const char *whole, const char *merged, const struct damage *d)
 {
     static char dir[400];
     char path[500];
-    json_t *root = json_load_file(support_path(WHOLE "/config.json"), 0, NULL),
-           *other = json_loads(merged ? merged : "{}", 0, NULL), *value;
+    json_t *root, *other = json_loads(merged ? merged : "{}", 0, NULL), *value;
     const char *name;
 
+    snprintf(path, sizeof path, "%s/config.json", whole);
+    root = json_load_file(support_path(path), 0, NULL);
     ck_assert_msg(root && other, "%s", merged);
     json_object_foreach(other, name, value)
     {
@@ -126,8 +129,13 @@ static const char *damaged(const char *merged, const struct damage *d)
     json_decref(root);
     json_decref(other);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    harm_weights(d, path);
+    harm_weights(whole, d, path);
     return dir;
+}
+
+static const char *damaged(const char *merged, const struct damage *d)
+{
+    return damaged_of(WHOLE, merged, d);
 }
 
 /* Opens the model; the error's code, 0: none. */
@@ -274,6 +282,22 @@ static const struct {
      ERR_MODEL,
      "has 64 values; the model needs 128"},
     {NULL,
+     {HARM_HEADER, AT_END "hc_norm.weight", "{\"shape\": [64, 2]}", 0},
+     ERR_MODEL,
+     "has rows of 2 values; the model needs rows of 128"},
+    {NULL,
+     {HARM_HEADER, AROUND_MIXER "hc_norm.weight", "{\"shape\": [2, 1, 64]}", 0},
+     ERR_MODEL,
+     "has rows of 64 values; the model needs rows of 128"},
+    {NULL,
+     {HARM_HEADER, NGRAMS "norm_key.weight", "{\"shape\": [4, 32]}", 0},
+     ERR_MODEL,
+     "has rows of 32 values"},
+    {NULL,
+     {HARM_HEADER, "model.layers.0.linear_attn.A_log", "{\"shape\": [2, 2]}", 0},
+     ERR_MODEL,
+     "has rows of 2 values; the model needs rows of 4"},
+    {NULL,
      {HARM_FIRST, AROUND_MIXER "block_inject_weight.weight", NULL, NAN_HALF},
      ERR_VALUE,
      AROUND_MIXER "block_inject_weight.weight holds"},
@@ -313,8 +337,8 @@ static const struct {
     {"{\"ple_embed_dim\": 32}", {0}, ERR_MODEL, "is no part of a table"},
     {"{\"ple_conv_kernel_size\": 0}", {0}, ERR_MODEL, "an integer from 1 to 16"},
     {"{\"ple_conv_kernel_size\": 16}", {0}, ERR_MODEL, "has 512 values; the model needs 2048"},
-    {"{\"ple_layer_ids\": [0]}", {0}, ERR_MODEL, "has n-grams"},
-    {"{\"ple_layer_ids\": [4]}", {0}, ERR_MODEL, "has n-grams"},
+    {"{\"ple_layer_ids\": [0]}", {0}, ERR_MODEL, "has a 0; it counts layers from 1"},
+    {"{\"ple_layer_ids\": [4]}", {0}, ERR_MODEL, "layer 3 has n-grams"},
     {"{\"ple_layer_ids\": [2147483647]}", {0}, ERR_MODEL, "is no part of"},
     {"{\"ple_layer_ids\": [1, 3]}",
      {0},
@@ -334,6 +358,103 @@ static const struct {
 START_TEST(damaged_folders_are_refused)
 {
     refused(damaged(folders[_i].merged, &folders[_i].damage), folders[_i].code, folders[_i].said);
+}
+END_TEST
+
+/* Dimensions of 1 say nothing. */
+START_TEST(shapes_that_say_the_same_open)
+{
+    static const struct damage same[] = {
+        {HARM_HEADER, AT_END "hc_norm.weight", "{\"shape\": [1, 128]}", 0},
+        {HARM_HEADER, AROUND_EXPERTS "hc_norm.weight", "{\"shape\": [128, 1, 1]}", 0},
+        {HARM_HEADER, "model.layers.0.linear_attn.A_log", "{\"shape\": [1, 1, 4, 1]}", 0},
+        {HARM_HEADER, "model.layers.0.linear_attn.conv1d.weight", "{\"shape\": [64, 4]}", 0},
+        {HARM_HEADER, NGRAMS "conv1d.weight", "{\"shape\": [1, 128, 1, 4]}", 0},
+    };
+
+    ck_assert_msg(opened(damaged(NULL, &same[_i])) == 0, "%s", e.text);
+}
+END_TEST
+
+/* ---- DeepSeek V4 ---- */
+
+#define UNNAMED(ratios) "{\"layer_types\": null, \"compress_ratios\": " ratios "}"
+#define HYPER "model.layers.0.hc_"
+#define NO_NUMBERS "holds values that are no numbers"
+
+static const struct {
+    const char *merged;
+    struct damage damage;
+    int code;
+    const char *said;
+} others[] = {
+    {UNNAMED("[]"), {0}, ERR_MODEL, "compress_ratios of its config.json lists 0 layers; it has 3"},
+    {UNNAMED("[0, 4]"), {0}, ERR_MODEL, "lists 2 layers; it has 3"},
+    {UNNAMED("[-4]"), {0}, ERR_MODEL, "lists 1 layers; it has 3"},
+    {UNNAMED("5"), {0}, ERR_MODEL, "compress_ratios of its config.json is not a list"},
+    {UNNAMED("4"), {0}, ERR_MODEL, "compress_ratios of its config.json is not a list"},
+    {UNNAMED("\"4\""), {0}, ERR_MODEL, "compress_ratios of its config.json is not a list"},
+    {UNNAMED("[0, 4, -4]"), {0}, ERR_MODEL, "does not say what layer 2 sees: 0, 4 or 128"},
+    {UNNAMED("[0, 8, 128]"), {0}, ERR_MODEL, "does not say what layer 1 sees: 0, 4 or 128"},
+    {UNNAMED("[0, \"4\", 128]"), {0}, ERR_MODEL, "does not say what layer 1 sees"},
+    {UNNAMED("[1099511627776, 4, 128]"), {0}, ERR_MODEL, "does not say what layer 0 sees"},
+    {"{\"layer_types\": []}", {0}, ERR_MODEL, "layer_types of its config.json lists 0 layers"},
+    {"{\"layer_types\": \"sliding_attention\"}", {0}, ERR_MODEL, "layer_types of its config.json"},
+    {"{\"layer_types\": [\"sliding_attention\", \"full_attention\", \"moe\"]}",
+     {0},
+     ERR_MODEL,
+     "layer_types of its config.json does not say what layer 1 sees: sliding_attention"},
+    {"{\"mlp_layer_types\": [\"moe\"]}", {0}, ERR_MODEL, "mlp_layer_types of its config.json"},
+    {"{\"mlp_layer_types\": [\"hash_moe\", \"dense\", \"moe\"]}",
+     {0},
+     ERR_MODEL,
+     "how layer 1's experts are chosen"},
+    {"{\"compress_rates\": [4, 8]}", {0}, ERR_MODEL, "does not name kinds of layers"},
+    {"{\"compress_rates\": {\"compressed_sparse_attention\": -4}}",
+     {0},
+     ERR_MODEL,
+     "an integer from 2 to 1024"},
+    {NULL, {HARM_FIRST, HYPER "attn_fn", NULL, NAN_HALF}, ERR_VALUE, HYPER "attn_fn " NO_NUMBERS},
+    {NULL, {HARM_ALL, HYPER "ffn_fn", NULL, INFINITE_HALF}, ERR_VALUE, HYPER "ffn_fn " NO_NUMBERS},
+    {NULL, {HARM_FIRST, HYPER "attn_base", NULL, NAN_HALF}, ERR_VALUE, "attn_base " NO_NUMBERS},
+    {NULL, {HARM_FIRST, HYPER "ffn_scale", NULL, NAN_HALF}, ERR_VALUE, "ffn_scale " NO_NUMBERS},
+    {NULL, {HARM_FIRST, "model.hc_head.hc_fn", NULL, NAN_HALF}, ERR_VALUE, "hc_fn " NO_NUMBERS},
+    {NULL,
+     {HARM_HEADER, HYPER "attn_fn", "{\"shape\": [64, 8]}", 0},
+     ERR_MODEL,
+     "(64, 8); the model needs (8, 64)"},
+    {NULL,
+     {HARM_HEADER, HYPER "attn_base", "{\"shape\": [4, 2]}", 0},
+     ERR_MODEL,
+     "has rows of 2 values; the model needs rows of 8"},
+    {NULL,
+     {HARM_HEADER, "model.layers.1.attn.compressor.ape", "{\"shape\": [64, 4]}", 0},
+     ERR_MODEL,
+     "(64, 4); the model needs (4, 64)"},
+};
+#define OTHERS (int)(sizeof others / sizeof others[0])
+
+START_TEST(damaged_others_are_refused)
+{
+    refused(damaged_of(OTHER, others[_i].merged, &others[_i].damage), others[_i].code,
+            others[_i].said);
+}
+END_TEST
+
+/* What transformers' class reads: names before numbers; those of layers behind the last are not
+ * looked at, a rate of its own goes before the list's. */
+START_TEST(what_counts_opens)
+{
+    static const char *const merged[] = {
+        NULL,
+        "{\"compress_ratios\": [-4]}",
+        "{\"compress_ratios\": 5}",
+        UNNAMED("[0, 4, 128]"),
+        UNNAMED("[0, 4, 128, 7, -1]"),
+        "{\"compress_rates\": {\"compressed_sparse_attention\": 3, "
+        "\"heavily_compressed_attention\": 8}, \"compress_rate_csa\": 4}"};
+
+    ck_assert_msg(opened(damaged_of(OTHER, merged[_i], &(struct damage){0})) == 0, "%s", e.text);
 }
 END_TEST
 
@@ -537,6 +658,9 @@ static Suite *suite(void)
     tcase_set_timeout(c, 60);
     tcase_add_test(c, what_is_whole_opens);
     tcase_add_loop_test(c, damaged_folders_are_refused, 0, FOLDERS);
+    tcase_add_loop_test(c, shapes_that_say_the_same_open, 0, 5);
+    tcase_add_loop_test(c, damaged_others_are_refused, 0, OTHERS);
+    tcase_add_loop_test(c, what_counts_opens, 0, 6);
     tcase_add_loop_test(c, no_numbers_in_the_table, 0, 8);
     tcase_add_loop_test(c, any_multiplier_computes, 0, 4);
     tcase_add_test(c, a_lost_file_is_named);

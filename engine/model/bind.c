@@ -236,8 +236,19 @@ static int add_bias(struct binding *b, const float **bias, enum tensor_role role
     return add_vector(b, bias, t, first, rows, e);
 }
 
-int bind_values(struct binding *b, const float **vector, enum tensor_role role, int layer,
-                int64_t n, enum vector_form form, int turned, struct error *e)
+/* Whether a tensor of n values has rows of `row`: dimensions of 1 say nothing, and a list does not
+ * say where its rows end. */
+static bool has_rows(const struct tensor_view *t, int64_t n, int64_t row)
+{
+    int64_t last = 1;
+
+    for (int i = 0; i < t->n_dims; i++)
+        last = t->dims[i] == 1 ? last : t->dims[i];
+    return t->n_dims == 1 || last == (row > 1 ? row : n);
+}
+
+static int bind_shaped(struct binding *b, const float **vector, enum tensor_role role, int layer,
+                       int64_t n, int64_t row, enum vector_form form, int turned, struct error *e)
 {
     const struct tensor_view *t = want(b, role, layer, 0, e);
     int64_t has = 1;
@@ -250,11 +261,11 @@ int bind_values(struct binding *b, const float **vector, enum tensor_role role, 
     if (has != n)
         return error_set(e, ERR_MODEL, "%s: tensor %s has %lld values; the model needs %lld",
                          weight_file_path(b->model->file), t->name, (long long)has, (long long)n);
-    if (turned && t->n_dims > 1 && t->dims[t->n_dims - 1] != turned)
+    if (!has_rows(t, n, row))
         return error_set(e, ERR_MODEL,
-                         "%s: tensor %s has rows of %lld values; the model needs rows of %d",
+                         "%s: tensor %s has rows of %lld values; the model needs rows of %lld",
                          weight_file_path(b->model->file), t->name,
-                         (long long)t->dims[t->n_dims - 1], turned);
+                         (long long)t->dims[t->n_dims - 1], (long long)row);
     if (t->packed && turned)
         return error_set(e, ERR_MODEL, "%s: tensor %s is packed; floats are needed here",
                          weight_file_path(b->model->file), t->name);
@@ -264,6 +275,18 @@ int bind_values(struct binding *b, const float **vector, enum tensor_role role, 
     b->vectors[b->n_vectors - 1].form = form;
     b->vectors[b->n_vectors - 1].turned = turned;
     return 0;
+}
+
+int bind_values(struct binding *b, const float **vector, enum tensor_role role, int layer,
+                int64_t n, enum vector_form form, int turned, struct error *e)
+{
+    return bind_shaped(b, vector, role, layer, n, turned ? turned : n, form, turned, e);
+}
+
+int bind_groups(struct binding *b, const float **vector, enum tensor_role role, int layer,
+                int groups, int row, struct error *e)
+{
+    return bind_shaped(b, vector, role, layer, (int64_t)groups * row, row, VECTOR_PLAIN, 0, e);
 }
 
 int bind_bias(struct binding *b, const float **bias, enum tensor_role role, int layer, int n,
@@ -579,8 +602,8 @@ static int bind_compressors(struct binding *b, struct layer_weights *w, int laye
 
     if ((rc = bind_plain(b, &w->compress_keys, TENSOR_COMPRESS_KEYS, layer, n, hidden, e)) ||
         (rc = bind_plain(b, &w->compress_gates, TENSOR_COMPRESS_GATES, layer, n, hidden, e)) ||
-        (rc = bind_values(b, &w->compress_bias, TENSOR_COMPRESS_BIAS, layer, (int64_t)a->block * n,
-                          VECTOR_PLAIN, 0, e)) ||
+        (rc = bind_matrix_values(b, &w->compress_bias, TENSOR_COMPRESS_BIAS, layer, a->block, n,
+                                 e)) ||
         (rc = bind_vector(b, &w->compress_norm, TENSOR_COMPRESS_NORM, layer, a->key_dim, e)) ||
         !a->index_heads)
         return rc;
@@ -590,8 +613,8 @@ static int bind_compressors(struct binding *b, struct layer_weights *w, int laye
         (rc = bind_plain(b, &w->index_gate, TENSOR_INDEX_GATE, layer, of_index, hidden, e)) ||
         (rc = bind_plain(b, &w->index_weights, TENSOR_INDEX_WEIGHTS, layer, a->index_heads, hidden,
                          e)) ||
-        (rc = bind_values(b, &w->index_bias, TENSOR_INDEX_BIAS, layer, (int64_t)a->block * of_index,
-                          VECTOR_PLAIN, 0, e)))
+        (rc = bind_matrix_values(b, &w->index_bias, TENSOR_INDEX_BIAS, layer, a->block, of_index,
+                                 e)))
         return rc;
     return bind_vector(b, &w->index_norm, TENSOR_INDEX_NORM, layer, a->index_dim, e);
 }
@@ -1010,18 +1033,16 @@ static int bind_layer_inputs(struct binding *b, struct layer_weights *w, int lay
 static int bind_streams(struct binding *b, struct layer_weights *w, int layer, struct error *e)
 {
     const struct hparams *hp = &b->model->hp;
-    int64_t n = hp->streams;
-    int rc;
+    int n = hp->streams, rc;
 
     if (!n || hparams_hyper(hp))
         return bind_hyper(b, w, layer, e);
     if ((rc = bind_norm(b, &w->stream_norm, TENSOR_STREAM_NORM, layer, e)) ||
-        (rc = bind_values(b, &w->stream_router, TENSOR_STREAM_ROUTER, layer, n * hp->hidden,
-                          VECTOR_PLAIN, 0, e)) ||
-        (rc = bind_values(b, &w->stream_predict, TENSOR_STREAM_PREDICT, layer, n * n * n,
-                          VECTOR_PLAIN, 0, e)) ||
-        (rc = bind_values(b, &w->stream_correct, TENSOR_STREAM_CORRECT, layer, n * n, VECTOR_PLAIN,
-                          0, e)))
+        (rc = bind_matrix_values(b, &w->stream_router, TENSOR_STREAM_ROUTER, layer, n, hp->hidden,
+                                 e)) ||
+        (rc = bind_matrix_values(b, &w->stream_predict, TENSOR_STREAM_PREDICT, layer, n * n, n,
+                                 e)) ||
+        (rc = bind_matrix_values(b, &w->stream_correct, TENSOR_STREAM_CORRECT, layer, n, n, e)))
         return rc;
     return hp->streams_scaled
                ? bind_vector(b, &w->stream_scale, TENSOR_STREAM_SCALE, layer, hp->hidden, e)
@@ -1191,10 +1212,11 @@ static void skip_keys(struct binding *b)
 static int bind_projections(struct binding *b, struct error *e)
 {
     struct model *m = b->model;
-    int64_t n = (int64_t)m->hp.embedding_width * m->hp.hidden;
-    int rc = bind_values(b, &m->project_in, TENSOR_PROJECT_IN, 0, n, VECTOR_PLAIN, 0, e);
+    int width = m->hp.embedding_width, hidden = m->hp.hidden,
+        rc = bind_matrix_values(b, &m->project_in, TENSOR_PROJECT_IN, 0, hidden, width, e);
 
-    return rc ? rc : bind_values(b, &m->project_out, TENSOR_PROJECT_OUT, 0, n, VECTOR_PLAIN, 0, e);
+    return rc ? rc
+              : bind_matrix_values(b, &m->project_out, TENSOR_PROJECT_OUT, 0, width, hidden, e);
 }
 
 static bool has(const struct binding *b, enum tensor_role role)

@@ -84,11 +84,15 @@ struct binding {
     uint64_t by_type[DTYPE_COUNT];
 };
 
-/* Of one tensor, whatever its dimensions, all n values; any form but VECTOR_PLAIN transforms them,
- * and `turned` (at most BIND_TURNED) turns them: the last dimension then, if there are several. */
+/* Of one tensor all n values, in one dimension besides those of 1; any form but VECTOR_PLAIN
+ * transforms them, and `turned` (at most BIND_TURNED) turns them: the last dimension then, if there
+ * are several. */
 #define BIND_TURNED 256
 int bind_values(struct binding *b, const float **vector, enum tensor_role role, int layer,
                 int64_t n, enum vector_form form, int turned, struct error *e);
+/* The same of groups of `row` values, in rows or in one. */
+int bind_groups(struct binding *b, const float **vector, enum tensor_role role, int layer,
+                int groups, int row, struct error *e);
 /* A matrix and its bias, if there is one. */
 int bind_plain(struct binding *b, struct matrix *m, enum tensor_role role, int layer, int rows,
                int cols, struct error *e);

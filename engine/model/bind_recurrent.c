@@ -161,8 +161,10 @@ int bind_recurrent(struct binding *b, struct layer_weights *w, int layer, struct
         (s->kind == MIXER_MAMBA2 && (rc = bind_values(b, &w->recurrent.skip, TENSOR_SKIP, layer,
                                                       s->heads, VECTOR_PLAIN, 0, e))))
         return rc;
-    return bind_values(b, &w->recurrent.norm, TENSOR_MIX_NORM, layer,
-                       s->kind == MIXER_MAMBA2 ? values : s->value_dim, VECTOR_PLAIN, 0, e);
+    if (s->kind == MIXER_MAMBA2)
+        return bind_groups(b, &w->recurrent.norm, TENSOR_MIX_NORM, layer, s->groups,
+                           values / s->groups, e);
+    return bind_vector(b, &w->recurrent.norm, TENSOR_MIX_NORM, layer, s->value_dim, e);
 }
 
 int bind_convolved(struct binding *b, struct layer_weights *w, int layer, struct error *e)

@@ -18,17 +18,24 @@ static const struct mixer_shape *mixer_shape_of(const struct cpu_device *d, int 
     return &shape_of(d, layer)->mixer;
 }
 
-/* Rotates the first rope_dims values of one head, or the last ones (MIXER_COMPRESSED). */
-static void rotate(const struct cpu_device *d, const struct mixer_shape *m, int t, float *x)
+/* Rotates the first rope_dims values of one head, or the last ones (MIXER_COMPRESSED), as at a
+ * position of row t's session. */
+static void rotate_at(const struct cpu_device *d, const struct mixer_shape *m, int t, int position,
+                      float *x)
 {
     const struct span_place *at = &d->spans[d->span_of[t]];
     int half = m->rope_dims / 2;
-    size_t turn = (size_t)row_position(d, t) * (size_t)half;
+    size_t turn = (size_t)position * (size_t)half;
 
     if (m->kind == MIXER_COMPRESSED)
         x += m->index_dim - m->rope_dims;
     (m->index_rope == ROPE_PAIRS ? d->k->rotary_pairs : d->k->rotary)(
         x, m->rope_dims, half, at->cos + turn, at->sin + turn, 1.0f);
+}
+
+static void rotate(const struct cpu_device *d, const struct mixer_shape *m, int t, float *x)
+{
+    rotate_at(d, m, t, row_position(d, t), x);
 }
 
 void indexer_finish_row(struct cpu_device *d, int layer, int t)
@@ -117,9 +124,7 @@ static void block_key(struct cpu_device *d, int layer, int t, int block, float *
     const struct mixer_shape *m = &s->mixer;
     const struct layer_layout *l = layout_of(d, layer);
     const struct span_place *at = &d->spans[d->span_of[t]];
-    int n = m->index_dim, half = m->rope_dims / 2, first = block * m->index_ratio,
-        end = first + m->index_ratio;
-    size_t turn = (size_t)first * (size_t)half;
+    int n = m->index_dim, first = block * m->index_ratio, end = first + m->index_ratio;
     float mean[1024], by[NUM_CHUNK];
 
     for (int i = 0; i < min_int(m->index_ratio, NUM_CHUNK); i++)
@@ -133,7 +138,7 @@ static void block_key(struct cpu_device *d, int layer, int t, int block, float *
                               l->keeps.value_dim, rows);
     }
     d->k->rms_norm(mean, n, d->model->layers[layer].index_norm, 1.0f / (float)n, s->norms.eps, key);
-    d->k->rotary(key, m->rope_dims, half, at->cos + turn, at->sin + turn, 1.0f);
+    rotate_at(d, m, t, first, key);
 }
 
 /* Adds what heads say of n keys, rows of dim of a type; w: their weights, or NULL: 1. */

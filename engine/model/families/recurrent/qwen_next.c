@@ -198,7 +198,11 @@ static void set_ngrams(struct hparams *hp, struct describer *d)
 
     while ((layer = describe_int_at(d, "ple_layer_ids", n, -1)) >= 0) {
         layer -= from;
-        if (layer < 0 || layer >= hp->n_layers || !shape_recurrent(&hp->layers[layer].mixer)) {
+        if (layer < 0) {
+            describe_refuse(d, "ple_layer_ids of its config.json has a 0; it counts layers from 1");
+            return;
+        }
+        if (layer >= hp->n_layers || !shape_recurrent(&hp->layers[layer].mixer)) {
             describe_refuse(d, "layer %d has n-grams (ple_layer_ids) and no delta net", layer);
             return;
         }

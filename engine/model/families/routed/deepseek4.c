@@ -171,52 +171,94 @@ static const char *const stops[] = {NULL};
 #define CSA "compressed_sparse_attention"
 #define HCA "heavily_compressed_attention"
 
+/* Whether config.json has this list, of as many layers at least: there may be MTP's. */
+static bool lists(struct describer *d, const struct hparams *hp, const char *name)
+{
+    struct meta_value v = family_config(d->f, name);
+
+    if (v.type == META_NONE)
+        return false;
+    if (v.type != META_ARRAY)
+        describe_refuse(d, "%s of its config.json is not a list", name);
+    else if (v.len < (size_t)hp->n_layers)
+        describe_refuse(d, "%s of its config.json lists %zu layers; it has %d", name, v.len,
+                        hp->n_layers);
+    return true;
+}
+
 /* Tokens of a block, of either kind of layer. */
 static int rate(struct describer *d, bool overlap)
 {
-    int n = describe_int(d, overlap ? "compress_rate_csa" : "compress_rate_hca", overlap ? 4 : 128,
-                         2, 1024);
+    int n = describe_int(d, overlap ? "compress_rates." CSA : "compress_rates." HCA,
+                         overlap ? 4 : 128, 2, 1024);
 
-    return describe_int(d, overlap ? "compress_rates." CSA : "compress_rates." HCA, n, 2, 1024);
+    if (family_config(d->f, "compress_rates").type != META_NONE)
+        describe_refuse(d, "compress_rates of its config.json does not name kinds of layers");
+    return describe_int(d, overlap ? "compress_rate_csa" : "compress_rate_hca", n, 2, 1024);
 }
 
-/* Sets what a layer sees besides its window. config.json names its kind, or gives numbers that
- * stand for kinds, 4 and 128; by default two of the latter, and then both in turn. GGUF has the
- * tokens of a block. */
-static void compress(struct mixer_shape *m, struct describer *d, int l)
-{
-    int ratio = describe_int_at(d, RATIOS, l, -1);
-    bool listed = family_config(d->f, "layer_types").type == META_ARRAY,
-         sliding = listed ? describe_listed(d, "layer_types", l, "sliding_attention") : ratio == 0;
+enum sight { SEES_WINDOW, SEES_CHOSEN, SEES_ALL };
 
-    m->overlap = listed       ? describe_listed(d, "layer_types", l, CSA)
-                 : ratio >= 0 ? ratio == 4
-                              : l >= 2 && l % 2;
-    if (describe_is_gguf(d)) {
-        sliding = ratio <= 0;
-        m->overlap = describe_has(d, TENSOR_INDEX_K, l);
-    } else if (listed ? !sliding && !m->overlap && !describe_listed(d, "layer_types", l, HCA)
-                      : ratio > 0 && ratio != 4 && ratio != 128) {
-        describe_refuse(d, "layer_types or compress_ratios does not say what layer %d sees", l);
-    }
-    m->block = sliding ? 0 : describe_is_gguf(d) ? ratio : rate(d, m->overlap);
+/* What a layer of a folder sees. config.json names its kind, or, where layer_types is not there,
+ * gives numbers that stand for kinds, 4 and 128; by default two of the latter, and then both in
+ * turn. */
+static enum sight sight(struct describer *d, const struct hparams *hp, int l)
+{
+    static const char *const kinds[] = {"sliding_attention", CSA, HCA};
+    static const int ratios[] = {0, 4, 128};
+    bool named = lists(d, hp, "layer_types"), numbered = !named && lists(d, hp, RATIOS);
+    int ratio = describe_int_at(d, RATIOS, l, -1);
+
+    if (!named && !numbered)
+        return l >= 2 && l % 2 ? SEES_CHOSEN : SEES_ALL;
+    for (int i = SEES_WINDOW; i <= SEES_ALL; i++)
+        if (named ? describe_listed(d, "layer_types", l, kinds[i]) : ratio == ratios[i])
+            return (enum sight)i;
+    describe_refuse(d, "%s of its config.json does not say what layer %d sees: %s",
+                    named ? "layer_types" : RATIOS, l,
+                    named ? "sliding_attention, " CSA " or " HCA : "0, 4 or 128");
+    return SEES_WINDOW;
+}
+
+/* The same of a GGUF file, which has the tokens of a block. */
+static enum sight sight_of_file(struct describer *d, int l, int ratio)
+{
+    if (ratio < 0)
+        describe_refuse(d, "its attention.compress_ratios does not say what layer %d sees", l);
+    return ratio <= 0 ? SEES_WINDOW : describe_has(d, TENSOR_INDEX_K, l) ? SEES_CHOSEN : SEES_ALL;
+}
+
+/* Sets what a layer sees besides its window. */
+static void compress(struct mixer_shape *m, const struct hparams *hp, struct describer *d, int l)
+{
+    bool gguf = describe_is_gguf(d);
+    int ratio = describe_int_at(d, RATIOS, l, -1);
+    enum sight sees = gguf ? sight_of_file(d, l, ratio) : sight(d, hp, l);
+
+    m->overlap = sees == SEES_CHOSEN;
+    m->second_rope = sees == SEES_WINDOW;
+    m->block = m->second_rope ? 0 : gguf ? ratio : rate(d, m->overlap);
     if (m->block == 1 || m->block > 1024)
         describe_refuse(d, "layer %d has a key for %d tokens, which is not computed", l, m->block);
-    if (sliding || !m->overlap) {
-        m->overlap = false;
+    if (!m->overlap)
         m->index_heads = m->index_dim = m->index_top = 0;
-    }
-    m->second_rope = sliding;
 }
 
 /* Whether a layer's experts follow from the token: GGUF by its tensors. */
-static bool by_token(struct describer *d, int l)
+static bool by_token(struct describer *d, const struct hparams *hp, int l)
 {
     if (describe_is_gguf(d))
         return describe_has(d, TENSOR_TOKEN_EXPERTS, l);
-    if (family_config(d->f, "mlp_layer_types").type == META_ARRAY)
-        return describe_listed(d, "mlp_layer_types", l, "hash_moe");
-    return l < describe_int(d, "num_hash_layers", 3, 0, 1024);
+    if (!lists(d, hp, "mlp_layer_types"))
+        return l < describe_int(d, "num_hash_layers", 3, 0, 1024);
+    if (describe_listed(d, "mlp_layer_types", l, "hash_moe"))
+        return true;
+    if (!describe_listed(d, "mlp_layer_types", l, "moe"))
+        describe_refuse(d,
+                        "mlp_layer_types of its config.json does not say how layer %d's experts "
+                        "are chosen: hash_moe or moe",
+                        l);
+    return false;
 }
 
 static void check_heads(const struct hparams *hp, struct describer *d)
@@ -273,10 +315,10 @@ static void layers(struct hparams *hp, struct describer *d)
         struct router_shape *r = &s->ffn.router;
 
         s->mixer = hp->common.mixer;
-        compress(&s->mixer, d, l);
+        compress(&s->mixer, hp, d, l);
         r->kind = sigmoid ? ROUTER_SIGMOID : ROUTER_ROOT;
         r->normalised = true;
-        r->by_token = by_token(d, l);
+        r->by_token = by_token(d, hp, l);
         r->choice_bias = !r->by_token;
         s->ffn.limit = (float)describe_number_at(d, CLAMPS, l,
                                                  (double)describe_float(d, "swiglu_limit", 10.0f));
