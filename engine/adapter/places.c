@@ -350,8 +350,8 @@ static int add_parts(struct reading *r, enum weight_format format, struct block_
                           .expert = id.kind == BLOCK_EXPERT,
                           .rank = p->rank,
                           .scale = p->scale,
-                          .a = {p->a, (int64_t)expert * p->rank * cols, cols, 1},
-                          .b = {p->b, ((int64_t)expert * rows + first) * p->rank, p->rank, 1},
+                          .a = {p->a, (int64_t)expert * p->rank * cols, cols, 1, 0},
+                          .b = {p->b, ((int64_t)expert * rows + first) * p->rank, p->rank, 1, 0},
                           .turn = id.kind == BLOCK_ATTENTION ? turn_of(r, format, parts[i])
                                                              : TURN_NONE};
 
