@@ -81,10 +81,9 @@ static json_t *devices_json(const struct stats *s)
                       (json_int_t)v->streamed_bytes, "prefetched_experts",
                       (json_int_t)v->prefetched, "prefetch_hits", (json_int_t)v->prefetch_hits,
                       "row_bytes", (json_int_t)v->row_bytes, "replayed_tokens",
-                      (json_int_t)v->replayed, "recordings", (json_int_t)v->recorded,
-                      "audited", (json_int_t)h->audited,
-                      "auditable", (json_int_t)(h->jobs - h->inexact), "audits_missed",
-                      (json_int_t)h->missed, "audit_ms", (double)h->audit_ns / 1e6,
+                      (json_int_t)v->replayed, "recordings", (json_int_t)v->recorded, "audited",
+                      (json_int_t)h->audited, "auditable", (json_int_t)(h->jobs - h->inexact),
+                      "audits_missed", (json_int_t)h->missed, "audit_ms", (double)h->audit_ns / 1e6,
                       "returned_blocks", h->returned, "trouble", troubles[h->trouble],
                       "trouble_why", h->why));
     }
