@@ -130,6 +130,7 @@ int mapping_open(struct mapping *m, const char *path, struct error *e)
                        strerror(errno));
         goto out;
     }
+    mem_mapped(p, (size_t)st.st_size);
     /* The last page belongs to the mapping completely: beyond the end of the file it reads as
      * zeros. */
     m->slot = slot_take(p, ((size_t)st.st_size + PAGE - 1) & ~(size_t)(PAGE - 1));

@@ -21,6 +21,15 @@ const char *__lsan_default_suppressions(void)
 }
 #endif
 
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#endif
+
 #define HUGE_PAGE ((size_t)2 << 20)
 
 static atomic_size_t pages_total;
@@ -104,6 +113,11 @@ void mem_free(void *p)
     free(p);
 }
 
+void mem_mapped(const void *p, size_t bytes)
+{
+    ASAN_UNPOISON_MEMORY_REGION((volatile const void *)p, bytes);
+}
+
 /* mmap aligns to 4 KiB only; the surplus of a 2 MiB alignment is unmapped at once. */
 void *mem_pages(size_t bytes)
 {
@@ -126,6 +140,7 @@ void *mem_pages(size_t bytes)
             munmap(aligned + want, (size_t)(p + want + extra - (aligned + want)));
         ask_huge(aligned, want);
     }
+    mem_mapped(aligned, want);
     atomic_fetch_add(&pages_total, want);
     return aligned;
 }
@@ -157,6 +172,7 @@ bool mem_reserve_use(void *p, size_t bytes)
         return false;
     if (bytes >= HUGE_PAGE)
         ask_huge(p, bytes);
+    mem_mapped(p, bytes);
     atomic_fetch_add(&pages_total, bytes);
     return true;
 }

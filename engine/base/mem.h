@@ -33,6 +33,9 @@ void mem_pages_free(void *p, size_t bytes);
 /* Returns whole pages of such memory to the system until they are written again; they read as
  * zeros. */
 void mem_pages_forget(void *p, size_t bytes);
+/* Memory that mmap gave may be where AddressSanitizer had some of its own, which its runtime (LLVM
+ * 14) goes on calling so: says that it is ours. Nothing in other builds. */
+void mem_mapped(const void *p, size_t bytes);
 /* Address space for memory that grows in place, aligned as that of mem_pages; NULL: not so much.
  * use: its next part, both bounds whole pages; false: no memory. free: all of it, `used` bytes of
  * which were made usable. */
