@@ -139,8 +139,8 @@ static void to_cache(struct device *d, cl_program p, const char *path, uint64_t 
     mem_free(data);
 }
 
-/* The functions of cl_khr_integer_dot_product compile on a device that names the extension. Intel's
- * runtime for CPUs (2026.2) declares them only where a program asks for OpenCL C 3.0. */
+/* Whether the functions of cl_khr_integer_dot_product compile: Intel's runtime for CPUs (2026.2)
+ * names the extension and has not declared them with these options. */
 bool program_has_dot8(const struct device *d)
 {
     const char *text = "#pragma OPENCL EXTENSION cl_khr_integer_dot_product : enable\n"

@@ -195,74 +195,72 @@ static void expected_row(const struct plan_metrics *p, FILE *f)
         row(f, "", "expected: %s", text);
 }
 
-static void print_devices(const struct stats *s, FILE *f)
+static void print_device(const struct stats *s, int d, FILE *f)
 {
     char name[sizeof s->device_names[0] * 4];
+    const struct device_stats *v = &s->devices[d];
     uint64_t tokens = s->prompt_tokens - s->cached_tokens + s->generated_tokens;
 
-    fprintf(f, "devices\n");
-    for (int d = 0; d < s->n_devices; d++) {
-        const struct device_stats *v = &s->devices[d];
+    utf8_escape(name, sizeof name, s->device_names[d], strlen(s->device_names[d]), 0);
+    row(f, name,
+        "%.1f MiB weights, %.1f MiB KV; busy %.3f s, waited %.3f s, copied %.3f s; %llu "
+        "failures",
+        (double)v->weight_bytes / (1 << 20), (double)v->kv_bytes / (1 << 20),
+        clock_seconds(v->busy_ns), clock_seconds(v->wait_ns), clock_seconds(v->transfer_ns),
+        (unsigned long long)v->failures);
+    if (d && v->waits)
+        row(f, "", "waited for %.1f times a token (%llu jobs)",
+            (double)v->waits / (double)(tokens ? tokens : 1), (unsigned long long)v->jobs);
+    if (d && s->launch_ns[d] + s->handoff_wait_ns[d])
+        row(f, "", "a job takes %.3f ms to launch and %.3f ms to wait beyond its kernels",
+            (double)s->launch_ns[d] * 1e-6, (double)s->handoff_wait_ns[d] * 1e-6);
+    if (d && v->replayed)
+        row(f, "", "%llu tokens' launches were replayed, from %llu recordings",
+            (unsigned long long)v->replayed, (unsigned long long)v->recorded);
+    if (d && v->jobs)
+        row(f, "", "%.0f bytes of rows copied a token%s",
+            (double)v->row_bytes / (double)(tokens ? tokens : 1),
+            v->row_bytes ? "" : ": the host's memory is used in place");
+    if (d)
+        print_health(s, d, f);
+}
 
-        utf8_escape(name, sizeof name, s->device_names[d], strlen(s->device_names[d]), 0);
-        row(f, name,
-            "%.1f MiB weights, %.1f MiB KV; busy %.3f s, waited %.3f s, copied %.3f s; %llu "
-            "failures",
-            (double)v->weight_bytes / (1 << 20), (double)v->kv_bytes / (1 << 20),
-            clock_seconds(v->busy_ns), clock_seconds(v->wait_ns), clock_seconds(v->transfer_ns),
-            (unsigned long long)v->failures);
-        if (d && v->waits)
-            row(f, "", "waited for %.1f times a token (%llu jobs)",
-                (double)v->waits / (double)(tokens ? tokens : 1), (unsigned long long)v->jobs);
-        if (d && s->launch_ns[d] + s->handoff_wait_ns[d])
-            row(f, "", "a job takes %.3f ms to launch and %.3f ms to wait beyond its kernels",
-                (double)s->launch_ns[d] * 1e-6, (double)s->handoff_wait_ns[d] * 1e-6);
-        if (d && v->replayed)
-            row(f, "", "%llu tokens' launches were replayed, from %llu recordings",
-                (unsigned long long)v->replayed, (unsigned long long)v->recorded);
-        if (d && v->jobs)
-            row(f, "", "%.0f bytes of rows copied a token%s",
-                (double)v->row_bytes / (double)(tokens ? tokens : 1),
-                v->row_bytes ? "" : ": the host's memory is used in place");
-        if (d)
-            print_health(s, d, f);
-    }
-    for (int d = 1; d < s->n_devices; d++) {
-        const struct device_stats *v = &s->devices[d];
+static void print_streamed(const struct device_stats *v, FILE *f)
+{
+    if (v->streamed)
+        row(f, "streamed",
+            "%llu experts, %.1f MiB, through buffers of %.1f MiB; %llu of %llu copies begun on "
+            "a guess were asked for",
+            (unsigned long long)v->streamed, (double)v->streamed_bytes / (1 << 20),
+            (double)v->stream_bytes / (1 << 20), (unsigned long long)v->prefetch_hits,
+            (unsigned long long)v->prefetched);
+}
 
-        if (v->streamed)
-            row(f, "streamed",
-                "%llu experts, %.1f MiB, through buffers of %.1f MiB; %llu of %llu copies begun on "
-                "a guess were asked for",
-                (unsigned long long)v->streamed, (double)v->streamed_bytes / (1 << 20),
-                (double)v->stream_bytes / (1 << 20), (unsigned long long)v->prefetch_hits,
-                (unsigned long long)v->prefetched);
-    }
-    fprintf(f, "placements\n");
-    for (int i = 0; i < s->n_plans && i < TELEMETRY_PLANS; i++) {
-        const struct plan_metrics *p = &s->plans[i];
+static void print_plan(const struct stats *s, const struct plan_metrics *p, FILE *f)
+{
+    bool prompts = p->prompt_tokens && s->prompt_plan[0];
 
-        bool prompts = p->prompt_tokens && s->prompt_plan[0];
+    if (!p->tokens && !p->switches && !prompts) /* measured on the side, or never used */
+        return;
+    if (p->tokens || p->switches)
+        row(f, p->name, "%llu tokens, median %.1f tokens/s (quartiles %.1f to %.1f), mean %.1f",
+            (unsigned long long)p->tokens, p->median_tok_s, p->q1_tok_s, p->q3_tok_s,
+            p->mean_tok_s);
+    if (prompts)
+        row(f, p->tokens || p->switches ? "" : p->name, "prompts: %llu tokens, %.1f tokens/s",
+            (unsigned long long)p->prompt_tokens, p->prompt_tok_s);
+    expected_row(p, f);
+    if (p->switches)
+        row(f, "",
+            "switched to %llu time%s in an answer: %.1f tokens each until all blocks had "
+            "moved, waits of %.2f ms at most",
+            (unsigned long long)p->switches, p->switches == 1 ? "" : "s",
+            (double)p->switch_tokens / (double)p->switches, (double)p->stall_ns * 1e-6);
+}
 
-        if (!p->tokens && !p->switches && !prompts) /* measured on the side, or never used */
-            continue;
-        if (p->tokens || p->switches)
-            row(f, p->name, "%llu tokens, median %.1f tokens/s (quartiles %.1f to %.1f), mean %.1f",
-                (unsigned long long)p->tokens, p->median_tok_s, p->q1_tok_s, p->q3_tok_s,
-                p->mean_tok_s);
-        if (prompts)
-            row(f, p->tokens || p->switches ? "" : p->name, "prompts: %llu tokens, %.1f tokens/s",
-                (unsigned long long)p->prompt_tokens, p->prompt_tok_s);
-        expected_row(p, f);
-        if (p->switches)
-            row(f, "",
-                "switched to %llu time%s in an answer: %.1f tokens each until all blocks had "
-                "moved, waits of %.2f ms at most",
-                (unsigned long long)p->switches, p->switches == 1 ? "" : "s",
-                (double)p->switch_tokens / (double)p->switches, (double)p->stall_ns * 1e-6);
-    }
-    if (s->verdict.n_rows)
-        print_verdict(s, f);
+/* What was moved, and what both sides did at once. */
+static void print_moves(const struct stats *s, FILE *f)
+{
     if (s->at_once.pieces)
         row(f, "at once",
             "%llu pieces of prompts (%llu tokens) on one side and %llu tokens of answers on the "
@@ -285,6 +283,21 @@ static void print_devices(const struct stats *s, FILE *f)
             "%.2f ms for a switch to %s: the time of %.2f tokens (%.2f ms each before it)",
             (double)s->stall_ns * 1e-6, s->stall_plan,
             (double)s->stall_ns / (double)s->stall_token_ns, (double)s->stall_token_ns * 1e-6);
+}
+
+static void print_devices(const struct stats *s, FILE *f)
+{
+    fprintf(f, "devices\n");
+    for (int d = 0; d < s->n_devices; d++)
+        print_device(s, d, f);
+    for (int d = 1; d < s->n_devices; d++)
+        print_streamed(&s->devices[d], f);
+    fprintf(f, "placements\n");
+    for (int i = 0; i < s->n_plans && i < TELEMETRY_PLANS; i++)
+        print_plan(s, &s->plans[i], f);
+    if (s->verdict.n_rows)
+        print_verdict(s, f);
+    print_moves(s, f);
 }
 
 static void print_model(const struct stats *s, FILE *f)
