@@ -266,13 +266,13 @@ int recordings_open(struct device *d, struct error *e)
     struct replay *r = &d->replay;
     int room = d->base.config.model->hp.n_layers * REPLAY_LAUNCHES + REPLAY_LAUNCHES;
 
-    r->why = "no: kernels for a CPU are launched one by one";
+    r->why = "one by one: kernels for a CPU";
     if (d->wide)
         return 0;
-    r->why = "no: switched off";
+    r->why = "one by one: switched off";
     if (opencl_tuning()->no_replay)
         return 0;
-    r->why = "no: the driver has no cl_khr_command_buffer";
+    r->why = "one by one: the driver has no cl_khr_command_buffer";
     command_buffers_find(&r->calls, d->target.platform, d->target.id, CL_QUEUE_PROFILING_ENABLE);
     if (!r->calls.create)
         return 0;
@@ -280,7 +280,7 @@ int recordings_open(struct device *d, struct error *e)
         return error_set(e, ERR_MEMORY, "OpenCL: out of memory for recordings");
     for (int i = 0; i < REPLAYS; i++)
         r->at[i].launches = (struct recording){.kernel = r->kernels + i * room, .room = room};
-    r->why = "recorded once, then replayed (cl_khr_command_buffer)";
+    r->why = "of a token recorded, then replayed (cl_khr_command_buffer)";
     r->usable = true;
     return 0;
 }
@@ -325,7 +325,7 @@ static void recordings_failed(struct device *d, const struct error *why)
     snprintf(line, sizeof line, "%.300s; the token's launches are made one by one", why->text);
     log_line(d, line);
     if (++d->replay.failures == REPLAY_FAILURES)
-        recordings_stop(d, "no: recording failed");
+        recordings_stop(d, "one by one: recording failed");
 }
 
 struct token_recording *recordings_find(struct device *d, uint64_t key)
@@ -399,7 +399,7 @@ struct token_recording *recordings_end(struct device *d, int rc, struct error *e
     if (!r->unfit && (rc < 0 || code != CL_SUCCESS))
         recordings_failed(d, e);
     else if (r->unfit && ++r->unfits == REPLAY_FAILURES)
-        recordings_stop(d, "no: its layers are more than launches");
+        recordings_stop(d, "one by one: its layers are more than launches");
     return NULL;
 }
 

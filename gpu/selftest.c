@@ -245,7 +245,7 @@ static void apply(struct device *d, const struct verdict *v)
     d->token_gate_up = d->token_gate_up && is_used(v, "token_gate_up");
     d->token_output = d->token_output && is_used(v, "token_output");
     if (d->replay.usable && is_wrong(v, "replay"))
-        recordings_stop(d, "no: the driver replays wrongly");
+        recordings_stop(d, "one by one: the driver replays wrongly");
     d->core_usable = d->core_usable && !is_wrong(v, "queue") && !is_wrong(v, "norm") &&
                      !is_wrong(v, "quantise");
     /* Layers run fused where attention is here, so routing kernels count for it too. */

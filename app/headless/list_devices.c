@@ -75,7 +75,7 @@ static void list_one(const struct device_ops *ops, const struct device_info *inf
     row("work-groups", report.shapes);
     row("library", report.library);
     if (report.replay[0])
-        row("a token", report.replay);
+        row("launches", report.replay);
     rate("weight reads", report.read_rate, "GB/s", "by the decode kernel");
     rate("copies", report.copy_rate, "GB/s", "from the host");
     rate("prefill q8_0", report.q8_rate, "Gop/s", "64 rows");

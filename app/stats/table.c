@@ -159,7 +159,10 @@ static void print_health(const struct stats *s, int d, FILE *f)
         row(f, "", "no audits: float weights");
     else
         row(f, "", "%llu of %llu jobs audited%s, %.1f ms%s", (unsigned long long)h->audited,
-            (unsigned long long)exact, h->trouble == TROUBLE_WRONG ? " and equal" : ", all equal",
+            (unsigned long long)exact,
+            h->trouble == TROUBLE_WRONG ? " and equal"
+            : h->audited                ? ", all equal"
+                                        : "",
             (double)h->audit_ns * 1e-6, h->inexact ? "; others have float weights" : "");
     if (h->trouble != TROUBLE_NONE)
         row(f, "", "%s: %s", words[h->trouble], h->why);
