@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const families_with[] = {"deepseek_v3", "glm4_moe", "qwen3_5_moe",
-                                            "cohere2_moe", "step3p5",  "mimo_v2_flash",
-                                            "deepseek_v32"};
+static const char *const families_with[] = {"deepseek_v3",  "glm4_moe",     "qwen3_5_moe",
+                                            "cohere2_moe",  "step3p5",      "mimo_v2_flash",
+                                            "deepseek_v32", "longcat_flash"};
 #define FAMILIES ((int)(sizeof families_with / sizeof *families_with))
 #define DRAFTS 4
 

@@ -52,7 +52,7 @@ struct meta_value family_meta(const struct family *family, const struct weight_f
 static void expand(const struct family *family, const char *pattern, int layer, int expert,
                    bool bias, char *out, size_t size)
 {
-    const char *moved = family->is_mtp ? family->mtp : NULL;
+    const char *moved = family->is_mtp ? family->mtp : NULL; /* numbered from 0 */
     char whole[200];
     size_t n = 0;
     int parts = family->parts ? family->parts : 1;
@@ -60,8 +60,9 @@ static void expand(const struct family *family, const char *pattern, int layer, 
     if (moved && strncmp(pattern, LAYER_NAMES, strlen(LAYER_NAMES)) == 0) {
         snprintf(whole, sizeof whole, "%s%s", moved, pattern + strlen(LAYER_NAMES));
         pattern = whole;
+    } else {
+        layer += family->first_layer;
     }
-    layer += family->first_layer;
     for (const char *p = pattern; *p && n + 12 < size; p++) {
         if (p[0] == '%' && p[1] && strchr("lepsf", p[1])) {
             if (*++p != 'f' || layer % parts == 0)
@@ -129,11 +130,9 @@ const struct tensor_view *family_tensor(const struct family *family, const struc
 bool family_mtp(const struct family *family, const struct weight_file *f, int n_layers,
                 struct family *out)
 {
-    bool renumbered = family->mtp && weight_file_format(f) != WEIGHT_GGUF;
-
     *out = *family;
     out->is_mtp = true;
-    out->first_layer = renumbered ? 0 : n_layers;
+    out->first_layer = n_layers;
     return family->extra_layers && family_tensor(out, f, TENSOR_MTP_JOIN, 0, 0, false);
 }
 

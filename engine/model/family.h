@@ -284,7 +284,8 @@ struct family {
     /* a layer of its folders is so many of ours; 0: one */
     int parts;
     /* prefix of such a layer's names in folders, if it is not "model.layers.%l."; NULL: it is.
-     * mtp_normed: its input and output hidden states are after the last norm */
+     * Layers are numbered from 0 behind it. mtp_normed: its input and output hidden states are
+     * after the last norm */
     const char *mtp;
     bool mtp_normed;
     /* it may lack a last norm: then its model's is used; it sees all keys, and is rotated */
@@ -292,7 +293,7 @@ struct family {
     /* the layer whose mixer the MTP block's is like; NULL: the last one with attention. Its lists
      * have the block after the layers */
     int (*mtp_like)(const struct hparams *hp, struct describer *d);
-    /* In family_mtp's copy: number of its first layer in the file */
+    /* In family_mtp's copy: number of its first layer in the file, by names without that prefix */
     bool is_mtp;
     int first_layer;
     const char *normalised; /* config.json: whether the chosen experts' weights sum to 1 */

@@ -243,6 +243,21 @@ def add_further_mimo(to, config, seed):
     save_file(weights, to / "model.safetensors", metadata={"format": "pt"})
 
 
+def add_further_longcat(to, config, seed):
+    """The same of LongCat-Flash (vLLM's longcat_flash_mtp.py): one attention, a dense feed-forward, and the embeddings once more."""
+    weights = load_file(to / "model.safetensors")
+    g, hidden, first = torch.Generator().manual_seed(seed + 1000), config["hidden_size"], "model.layers.0."
+    shapes = {"layers.0.enorm.m": (hidden,), "layers.0.hnorm.m": (hidden,), "layers.0.eh_proj": (hidden, 2 * hidden), "norm": (hidden,)}
+    for name, w in weights.items():
+        if name.startswith((first + "self_attn.0.", first + "mlps.0.", first + "input_layernorm.0.", first + "post_attention_layernorm.0.")):
+            shapes["layers.0." + name[len(first):-len(".weight")].replace(".0", "").replace("mlps.", "transformer_layer.mlp.")] = tuple(w.shape)
+    for name, shape in shapes.items():
+        x = torch.randn(shape, generator=g)
+        weights[f"model.mtp.{name}.weight"] = (0.2 * x + 1 if len(shape) == 1 else x / shape[-1] ** 0.5 * 1.5).bfloat16()
+    weights["model.mtp.embed_tokens.weight"] = weights["model.embed_tokens.weight"].clone()
+    save_file(weights, to / "model.safetensors", metadata={"format": "pt"})
+
+
 def add_further_step(to, config, seed):
     """The same of Step 3.5, whose official code leaves it out of the model: a window, a dense feed-forward, a head of its own."""
     weights = {k: v for k, v in load_file(to / "model.safetensors").items() if "vis" not in k and "vit_" not in k}
@@ -330,6 +345,8 @@ def make(name, to, tokens, first, **changes):
             rename_deepseek(to)
         if config["model_type"] == "step3p5":
             add_further_step(to, config, seed)
+        elif config["model_type"] == "longcat_flash":
+            add_further_longcat(to, config, seed)
         elif config["model_type"] == "mimo_v2_flash":
             add_further_mimo(to, config, seed)
         elif config.get("num_nextn_predict_layers"):
@@ -350,7 +367,7 @@ def make(name, to, tokens, first, **changes):
             break
     else:
         raise SystemExit(f"{name}: no seed is far enough from ties")
-    save_file(typed(out, config.get("num_nextn_predict_layers") or config["model_type"] == "mimo_v2_flash"), to / "golden.safetensors")
+    save_file(typed(out, config.get("num_nextn_predict_layers") or config["model_type"] in ("mimo_v2_flash", "longcat_flash")), to / "golden.safetensors")
     size = sum(f.stat().st_size for f in to.iterdir())
     print(json.dumps({"name": name, "seed": seed, "bytes": size, "std": round(float(out["logits"].std()), 2), "gap": round(gap, 3),
                       "f64": float((out["logits"] - double["logits"]).abs().max())}), flush=True)

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""The blocks that predict further tokens, in plain numpy (float64): DeepSeek-V3's, GLM-4.5's, Qwen3.5's, Cohere 2 MoE's, Step 3.5's, MiMo-V2-Flash's.
+"""The blocks that predict further tokens, in plain numpy (float64): DeepSeek-V3's, GLM-4.5's, Qwen3.5's, Cohere 2 MoE's, Step 3.5's, MiMo-V2-Flash's,
+LongCat-Flash's.
 
     mtp_reference.py FOLDER [--out FILE.safetensors] [--complete]
 
 FOLDER holds config.json, model.safetensors with such a block, and golden.safetensors with what the model's official code makes of
 `input_ids`: `prenorm`, the residual stream behind the last layer. Of these the block is computed from its definition
-(arXiv:2412.19437, section 2.2; Qwen's and Cohere's differ in that they meet, and hand on, states behind the last norm; Cohere's layer is parallel
-and may lack a last norm, by llama.cpp's src/models/cohere2moe.cpp):
+(arXiv:2412.19437, section 2.2; Qwen's, Cohere's and LongCat's differ in that they meet, and hand on, states behind the last norm; Cohere's layer is parallel
+and may lack a last norm, by llama.cpp's src/models/cohere2moe.cpp; LongCat's has one attention, scaled as the model's, and no experts, by vLLM's
+longcat_flash_mtp.py):
 
     h'(i) = layer(join [norm(embedding of token i+1) ; norm(h(i))]),   logits of token i+2 = head(norm(h'(i)))
 
@@ -152,13 +154,17 @@ class Block:
         self.step = c["model_type"] == "step3p5"
         self.one = 1.0 if self.step else self.one
         self.mimo = c["model_type"] == "mimo_v2_flash"
+        self.longcat = c["model_type"] == "longcat_flash"
         self.eps = c.get("rms_norm_eps") or c["layer_norm_eps"]
-        self.at = "mtp.layers.0." if self.qwen else "model.layers.%d." % c["num_hidden_layers"]
+        self.at = "mtp.layers.0." if self.qwen else "model.layers.%d." % c.get("num_hidden_layers", 0)
         self.parts = (["mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden", "mtp.fc", "mtp.norm"] if self.qwen else
                       [self.at + n for n in ("enorm", "hnorm", "eh_proj", "shared_head.norm")])
         if self.mimo:
             self.at = "model.mtp.layers.0."
             self.parts = [self.at + n for n in ("enorm", "hnorm", "eh_proj", "final_layernorm")]
+        if self.longcat:
+            self.at = "model.mtp.layers.0."
+            self.parts = [self.at + n for n in ("enorm.m", "hnorm.m", "eh_proj")] + ["model.mtp.norm"]
         if self.step:
             self.parts[3] = self.at + "transformer.shared_head.norm"
         if self.parts[3] + ".weight" not in w:
@@ -177,7 +183,7 @@ class Block:
         """What it is given of the model."""
         if self.cohere:
             return self.norm(prenorm, "model.norm")
-        return rms(prenorm, self.last_norm + self.one, self.eps) if self.qwen else prenorm
+        return rms(prenorm, self.last_norm + self.one, self.eps) if self.qwen or self.longcat else prenorm
 
     def mat(self, x, name):
         y = x @ self.w[self.at + name + ".weight"].T
@@ -189,9 +195,13 @@ class Block:
         inv, factor, sharper = frequencies(c, rope)
         # the latent norms of these models have an epsilon of their own
         q = rms(self.mat(x, "self_attn.q_a_proj"), self.w[self.at + "self_attn.q_a_layernorm.weight"], 1e-6)
+        if self.longcat:
+            q = q * (c["hidden_size"] / c["q_lora_rank"]) ** 0.5
         q_latent, q = q, self.mat(q, "self_attn.q_b_proj").reshape(t, h, nope + rope)
         kv = self.mat(x, "self_attn.kv_a_proj_with_mqa")
         latent = rms(kv[:, :rank], self.w[self.at + "self_attn.kv_a_layernorm.weight"], 1e-6)
+        if self.longcat:
+            latent = latent * (c["hidden_size"] / rank) ** 0.5
         both = self.mat(latent, "self_attn.kv_b_proj").reshape(t, h, nope + value)
         turned = np.repeat(rotate(kv[:, None, rank:], inv, factor, True), h, 1)
         q = np.concatenate([q[..., :nope], rotate(q[..., nope:], inv, factor, True)], -1)
@@ -278,6 +288,8 @@ class Block:
     def feed_forward(self, x):
         if self.step or self.mimo:
             return self.expert(x, "mlp")
+        if self.longcat:
+            return self.expert(x, "transformer_layer.mlp")
         weights = self.choose(x)
         out = sum(weights[:, e:e + 1] * self.expert(x, "mlp.experts.%d" % e) for e in range(weights.shape[1]))
         if self.qwen:
@@ -296,7 +308,7 @@ class Block:
         x = x + (self.latent if "kv_lora_rank" in self.c else self.windowed if self.step else self.sinking if self.mimo else self.heads)(self.norm(x, self.at + "input_layernorm"))
         x = x + self.feed_forward(self.norm(x, self.at + ("pre_mlp_layernorm" if self.mimo else "post_attention_layernorm")))
         normed = self.norm(x, self.parts[3])
-        return normed @ self.head.T, normed if self.qwen else x
+        return normed @ self.head.T, normed if self.qwen or self.longcat else x
 
 
 def main():

@@ -207,6 +207,7 @@ static int describe_mtp(struct model *m, struct binding *b, struct error *e)
 
         m->hp.layers[0] = m->hp.layers[like];
         m->hp.layers[0].ffn = ffn;
+        m->hp.layers[0].shortcut = SHORTCUT_NONE;
     }
     if (m->hp.layers && b->mtp.mtp_sees_all) {
         m->hp.layers[0].mixer.window = 0;

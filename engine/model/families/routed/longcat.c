@@ -1,9 +1,11 @@
-/* Family longcat_flash (LongCat-Flash, 560B-A27B, without what predicts further tokens): latent
- * attention whose rows are scaled, identities among the experts, and shortcut-connected experts. A
- * layer of its folders is two of ours: each has latent attention and a dense part, and the first
- * one's routed experts enter the stream at the end of the second one. By modeling_longcat_flash.py
- * (transformers) and arXiv:2509.01322. GGUF files number layers as we do, with the names of
- * llama.cpp's deepseek2 and expert_zero_count, as in the open llama.cpp pull request 19182. */
+/* Family longcat_flash (LongCat-Flash, 560B-A27B): latent attention whose rows are scaled,
+ * identities among the experts, and shortcut-connected experts. A layer of its folders is two of
+ * ours: each has latent attention and a dense part, and the first one's routed experts enter the
+ * stream at the end of the second one. By modeling_longcat_flash.py (transformers) and
+ * arXiv:2509.01322. GGUF files number layers as we do, with the names of llama.cpp's deepseek2 and
+ * expert_zero_count, as in the open llama.cpp pull request 19182. The block that predicts further
+ * tokens, a layer without experts, is read as vLLM's longcat_flash_mtp.py and SGLang's
+ * longcat_flash_nextn.py read it, who give it the model's own embeddings and head. */
 #include "engine/model/describe.h"
 #include "engine/model/families/families.h"
 #include "engine/model/families/rows.h"
@@ -15,6 +17,12 @@
 #define EACH "model.layers.%p."
 
 /* clang-format off */
+/* of each part, and of the block that predicts further tokens, which has one */
+#define NORM_OF(name) {EACH name ".%s.weight", HF name ".weight"}
+#define ATTENTION_OF(name) {EACH "self_attn.%s." name ".weight", HF "self_attn." name ".weight"}
+#define DENSE_OF(name) \
+    {EACH "mlps.%s." name ".weight", HF "transformer_layer.mlp." name ".weight"}
+
 static const struct family_key keys[] = {
     {FIELD(n_layers), KEY_INT, {"block_count"}, {"num_layers"}, 0, 1, 1024},
     {FIELD(hidden), KEY_INT, {"embedding_length"}, {"hidden_size"}, 0, 1, 1 << 20},
@@ -39,21 +47,21 @@ static const struct family_key keys[] = {
 
 static const struct family_tensor tensors[] = {
     TENSORS_ENDS,
-    {TENSOR_ATTENTION_NORM, true, {"blk.%l.attn_norm.weight"}, {EACH "input_layernorm.%s.weight"}},
+    {TENSOR_ATTENTION_NORM, true, {"blk.%l.attn_norm.weight"}, NORM_OF("input_layernorm")},
     {TENSOR_EXPERT_NORM, true, {"blk.%l.ffn_norm.weight"},
-     {EACH "post_attention_layernorm.%s.weight"}},
-    {TENSOR_Q_A, true, {"blk.%l.attn_q_a.weight"}, {EACH "self_attn.%s.q_a_proj.weight"}},
+     NORM_OF("post_attention_layernorm")},
+    {TENSOR_Q_A, true, {"blk.%l.attn_q_a.weight"}, ATTENTION_OF("q_a_proj")},
     {TENSOR_Q_A_NORM, false, {"blk.%l.attn_q_a_norm.weight"},
-     {EACH "self_attn.%s.q_a_layernorm.weight"}},
-    {TENSOR_Q_B, false, {"blk.%l.attn_q_b.weight"}, {EACH "self_attn.%s.q_b_proj.weight"}},
+     ATTENTION_OF("q_a_layernorm")},
+    {TENSOR_Q_B, false, {"blk.%l.attn_q_b.weight"}, ATTENTION_OF("q_b_proj")},
     {TENSOR_KV_A, true, {"blk.%l.attn_kv_a_mqa.weight"},
-     {EACH "self_attn.%s.kv_a_proj_with_mqa.weight"}},
+     ATTENTION_OF("kv_a_proj_with_mqa")},
     {TENSOR_KV_A_NORM, false, {"blk.%l.attn_kv_a_norm.weight"},
-     {EACH "self_attn.%s.kv_a_layernorm.weight"}},
-    {TENSOR_KV_B, false, {"blk.%l.attn_kv_b.weight"}, {EACH "self_attn.%s.kv_b_proj.weight"}},
+     ATTENTION_OF("kv_a_layernorm")},
+    {TENSOR_KV_B, false, {"blk.%l.attn_kv_b.weight"}, ATTENTION_OF("kv_b_proj")},
     {TENSOR_K_B, false, {"blk.%l.attn_k_b.weight"}, {NULL}},
     {TENSOR_V_B, false, {"blk.%l.attn_v_b.weight"}, {NULL}},
-    {TENSOR_O, true, {"blk.%l.attn_output.weight"}, {EACH "self_attn.%s.o_proj.weight"}},
+    {TENSOR_O, true, {"blk.%l.attn_output.weight"}, ATTENTION_OF("o_proj")},
     {TENSOR_ROUTER, false, {"blk.%l.ffn_gate_inp.weight"}, {FIRST "mlp.router.classifier.weight"}},
     {TENSOR_ROUTER_BIAS, false, {"blk.%l.exp_probs_b.bias", "blk.%l.exp_probs_b"},
      {FIRST "mlp.router.e_score_correction_bias"}},
@@ -70,9 +78,13 @@ static const struct family_tensor tensors[] = {
     {TENSOR_SHARED_GATE, false, {"blk.%l.ffn_gate.weight"}, {FIRST "mlps.%s.gate_proj.weight"}},
     {TENSOR_SHARED_UP, false, {"blk.%l.ffn_up.weight"}, {FIRST "mlps.%s.up_proj.weight"}},
     {TENSOR_SHARED_DOWN, false, {"blk.%l.ffn_down.weight"}, {FIRST "mlps.%s.down_proj.weight"}},
-    {TENSOR_DENSE_GATE, false, {"blk.%l.ffn_gate.weight"}, {EACH "mlps.%s.gate_proj.weight"}},
-    {TENSOR_DENSE_UP, false, {"blk.%l.ffn_up.weight"}, {EACH "mlps.%s.up_proj.weight"}},
-    {TENSOR_DENSE_DOWN, false, {"blk.%l.ffn_down.weight"}, {EACH "mlps.%s.down_proj.weight"}},
+    {TENSOR_DENSE_GATE, false, {"blk.%l.ffn_gate.weight"}, DENSE_OF("gate_proj")},
+    {TENSOR_DENSE_UP, false, {"blk.%l.ffn_up.weight"}, DENSE_OF("up_proj")},
+    {TENSOR_DENSE_DOWN, false, {"blk.%l.ffn_down.weight"}, DENSE_OF("down_proj")},
+    {TENSOR_MTP_EMBEDDING_NORM, false, {"blk.%l.nextn.enorm.weight"}, {HF "enorm.m.weight"}},
+    {TENSOR_MTP_HIDDEN_NORM, false, {"blk.%l.nextn.hnorm.weight"}, {HF "hnorm.m.weight"}},
+    {TENSOR_MTP_JOIN, false, {"blk.%l.nextn.eh_proj.weight"}, {HF "eh_proj.weight"}},
+    {TENSOR_MTP_NORM, false, {"blk.%l.nextn.shared_head_norm.weight"}, {"model.mtp.norm.weight"}},
     TENSORS_END,
 };
 /* clang-format on */
@@ -162,6 +174,9 @@ const struct family family_longcat_flash = {
               .norms = {.kind = NORM_RMS, .before = true}},
     .gguf_rope = ROPE_PAIRS,
     .parts = PARTS,
+    .extra_layers = true,
+    .mtp = "model.mtp.layers.%l.",
+    .mtp_normed = true,
     .keys = keys,
     .tensors = tensors,
     .layers = layers,
