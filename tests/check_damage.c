@@ -649,8 +649,16 @@ static const char *written(void)
     return written_of(WHOLE, "whole.gguf");
 }
 
+static bool is_without(const char *name, const char *without)
+{
+    size_t n = strlen(without);
+
+    return n && without[n - 1] == '.' ? strncmp(name, without, n) == 0 : strcmp(name, without) == 0;
+}
+
 /* A copy of a GGUF file in which the entry whose name ends so has n numbers, each the same; n 0: it
- * is not there, below 0: one number alone. without: a tensor that is not there, or NULL. */
+ * is not there, below 0: one number alone. without: a tensor that is not there, those whose names
+ * begin so if it ends with a point, or NULL. */
 static const char *rewritten(const char *in, const char *ends, int n, int64_t number,
                              const char *without)
 {
@@ -685,7 +693,7 @@ static const char *rewritten(const char *in, const char *ends, int n, int64_t nu
         for (size_t i = 0; i < weight_file_count(f); i++) {
             const struct tensor_view *t = weight_file_at(f, i);
 
-            if (without && strcmp(t->name, without) == 0)
+            if (without && is_without(t->name, without))
                 continue;
             if (!pass)
                 gguf_write_tensor(w, t->name, t->type, t->n_dims, t->dims);
@@ -803,6 +811,14 @@ START_TEST(damaged_written_blocks_are_refused)
 }
 END_TEST
 
+/* As llama.cpp's converter writes a block into a file of its own, all but its other layers. */
+START_TEST(a_block_alone_is_no_model)
+{
+    refused(rewritten(written_of(OTHER, "other.gguf"), "", 0, 0, "blk.0."), ERR_MODEL,
+            "it holds nothing but a block that predicts further tokens");
+}
+END_TEST
+
 /* Without the block, as llama.cpp's converter writes it. */
 START_TEST(a_block_can_be_left_out)
 {
@@ -832,6 +848,7 @@ static Suite *suite(void)
     tcase_add_loop_test(c, damaged_blocks_are_refused, 0, BLOCKS);
     tcase_add_test(c, a_whole_block_drafts);
     tcase_add_loop_test(c, damaged_written_blocks_are_refused, 0, WRITTEN_BLOCKS);
+    tcase_add_test(c, a_block_alone_is_no_model);
     tcase_add_test(c, a_block_can_be_left_out);
     tcase_add_loop_test(c, what_counts_opens, 0, 6);
     tcase_add_loop_test(c, no_numbers_in_the_table, 0, 8);
