@@ -270,6 +270,116 @@ START_TEST(test_q8_0)
 }
 END_TEST
 
+/* A driver whose blocking writes end as late as the standard allows: the data are copied aside, and
+ * are in the buffer when a later command of the same queue runs or that queue is waited for. What
+ * another queue's commands find is not known before. */
+static struct late_write {
+    cl_command_queue queue;
+    cl_mem mem;
+    size_t offset, bytes;
+    void *data;
+} late[256];
+static int n_late, n_late_all;
+static struct opencl_functions driver;
+
+static void end_late(cl_command_queue queue)
+{
+    int kept = 0;
+
+    for (int i = 0; i < n_late; i++) {
+        if (late[i].queue != queue) {
+            late[kept++] = late[i];
+            continue;
+        }
+        driver.EnqueueWriteBuffer(queue, late[i].mem, CL_TRUE, late[i].offset, late[i].bytes,
+                                  late[i].data, 0, NULL, NULL);
+        free(late[i].data);
+    }
+    n_late = kept;
+}
+
+static cl_int late_write(cl_command_queue queue, cl_mem mem, cl_bool blocking, size_t offset,
+                         size_t bytes, const void *data, cl_uint n_events, const cl_event *events,
+                         cl_event *event)
+{
+    if (!blocking || event || n_events || n_late == (int)(sizeof late / sizeof late[0])) {
+        end_late(queue);
+        return driver.EnqueueWriteBuffer(queue, mem, blocking, offset, bytes, data, n_events,
+                                         events, event);
+    }
+    late[n_late] = (struct late_write){queue, mem, offset, bytes, malloc(bytes)};
+    memcpy(late[n_late++].data, data, bytes);
+    n_late_all++;
+    return CL_SUCCESS;
+}
+
+static cl_int late_release(cl_mem mem)
+{
+    for (int i = 0; i < n_late; i++)
+        if (late[i].mem == mem) {
+            free(late[i].data);
+            late[i--] = late[--n_late];
+        }
+    return driver.ReleaseMemObject(mem);
+}
+
+static cl_int late_launch(cl_command_queue queue, cl_kernel k, cl_uint dims, const size_t *offset,
+                          const size_t *global, const size_t *local, cl_uint n_events,
+                          const cl_event *events, cl_event *event)
+{
+    end_late(queue);
+    return driver.EnqueueNDRangeKernel(queue, k, dims, offset, global, local, n_events, events,
+                                       event);
+}
+
+static cl_int late_read(cl_command_queue queue, cl_mem mem, cl_bool blocking, size_t offset,
+                        size_t bytes, void *data, cl_uint n_events, const cl_event *events,
+                        cl_event *event)
+{
+    end_late(queue);
+    return driver.EnqueueReadBuffer(queue, mem, blocking, offset, bytes, data, n_events, events,
+                                    event);
+}
+
+static cl_int late_copy(cl_command_queue queue, cl_mem from, cl_mem to, size_t at, size_t to_at,
+                        size_t bytes, cl_uint n_events, const cl_event *events, cl_event *event)
+{
+    end_late(queue);
+    return driver.EnqueueCopyBuffer(queue, from, to, at, to_at, bytes, n_events, events, event);
+}
+
+static cl_int late_finish(cl_command_queue queue)
+{
+    end_late(queue);
+    return driver.Finish(queue);
+}
+
+START_TEST(test_late_writes)
+{
+    struct opencl_tuning t = {.shape = _i % 2 ? 1 : 2, .no_selftest = true, .copy = _i > 1};
+    struct setup s = {base_shape, KV_F16, 16, 0};
+    size_t count = (size_t)TOKENS * (size_t)base_shape.vocab;
+    float *want, *got;
+
+    if (!have_device(t.shape))
+        return;
+    opencl_tune(&t);
+    want = forward(&cpu_device_ops, &s, TOKENS, 0);
+    driver = cl;
+    cl.EnqueueWriteBuffer = late_write;
+    cl.EnqueueNDRangeKernel = late_launch;
+    cl.EnqueueReadBuffer = late_read;
+    cl.EnqueueCopyBuffer = late_copy;
+    cl.Finish = late_finish;
+    cl.ReleaseMemObject = late_release;
+    got = forward(&opencl_device_ops, &s, TOKENS, 0);
+    cl = driver;
+    ck_assert_int_gt(n_late_all, 0);
+    ck_assert_msg(memcmp(got, want, count * 4) == 0, "off by %g", largest(got, want, count));
+    free(want), free(got);
+}
+END_TEST
+
 START_TEST(test_q4_0_window)
 {
     struct opencl_tuning t = {.shape = shapes[_i], .copy = true};
@@ -1540,7 +1650,8 @@ static Suite *suite(void)
     TCase *c = tcase_create("device"), *formats_case = tcase_create("formats"),
           *interpreted_case = tcase_create("interpreted"), *optimised = tcase_create("optimised"),
           *launches = tcase_create("launches"), *tuned = tcase_create("tuned"),
-          *groups = tcase_create("groups"), *measured = tcase_create("measured");
+          *groups = tcase_create("groups"), *measured = tcase_create("measured"),
+          *uploads = tcase_create("uploads");
 
     snprintf(cache_dir, sizeof cache_dir, "%s", support_tmpdir());
     tcase_set_timeout(c, 240);
@@ -1576,6 +1687,10 @@ static Suite *suite(void)
     tcase_add_checked_fixture(launches, without_optimising, NULL);
     tcase_add_test(launches, test_arguments);
     suite_add_tcase(s, launches);
+    tcase_set_timeout(uploads, 240);
+    tcase_add_checked_fixture(uploads, without_optimising, NULL);
+    tcase_add_loop_test(uploads, test_late_writes, 0, 4);
+    suite_add_tcase(s, uploads);
     tcase_set_timeout(tuned, 240);
     tcase_add_checked_fixture(tuned, without_optimising, NULL);
     tcase_add_loop_test(tuned, test_forms, 0, 11);
