@@ -335,7 +335,7 @@ static void grid_text(enum dtype type, struct strbuf *out)
     } grids[] = {{DTYPE_IQ3_XXS, 256, grid_iq3_xxs},     {DTYPE_IQ3_S, 512, grid_iq3_s},
                  {DTYPE_IQ2_XXS, 2 * 256, grid_iq2_xxs}, {DTYPE_IQ2_XS, 2 * 512, grid_iq2_xs},
                  {DTYPE_IQ2_S, 2 * 1024, grid_iq2_s},    {DTYPE_IQ1_S, 2 * 2048, grid_iq1_s},
-                 {DTYPE_IQ1_M, 2 * 2048, grid_iq1_s}};
+                 {DTYPE_IQ1_M, 2 * 2048, grid_iq1_s},    {DTYPE_IQ1_M_R, 2 * 2048, grid_iq1_s}};
 
     strbuf_puts(out, "");
     for (size_t i = 0; i < sizeof grids / sizeof grids[0]; i++) {

@@ -496,6 +496,7 @@ START_TEST(repacked_values)
         {"iq3_xxs_r4", 218, DTYPE_IQ3_XXS, 4, 512, 196, 2, 4, 0xf68bf2a1b0804bed},
         {"iq3_s_r4", 221, DTYPE_IQ3_S, 4, 512, 220, 2, 4, 0x7cee58805f0b70b1},
         {"bf16_r16", 230, DTYPE_BF16, 16, 64, 128, 1, 0, 0xeb4d4f26cb022771},
+        {"iq1_m_r4", 229, DTYPE_IQ1_M_R, 4, 512, 114, 1, 4, 0x5720ef5ed878bfdf},
     };
     static uint8_t group[16 * 516], packed[16 * 544];
     float got[512];

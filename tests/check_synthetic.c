@@ -79,7 +79,7 @@ static const char *const types[] = {
     "Q3_K",    "Q4_K",   "Q5_K",   "Q6_K",   "IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ3_S",  "IQ2_XXS",
     "IQ2_XS",  "IQ2_S",  "IQ1_S",  "IQ1_M",  "TQ1_0",  "TQ2_0",  "MXFP4",   "NVFP4",  "Q1_0",
     "Q2_0",    "IQ2_K",  "IQ3_K",  "IQ4_K",  "IQ5_K",  "IQ6_K",  "IQ2_KS",  "IQ3_KS", "IQ4_KS",
-    "IQ4_KSS", "IQ5_KS", "IQ2_KL", "IQ1_KT", "IQ2_KT", "IQ3_KT", "IQ4_KT",  "Q4_K_M"};
+    "IQ4_KSS", "IQ5_KS", "IQ2_KL", "IQ1_KT", "IQ2_KT", "IQ3_KT", "IQ4_KT",  "Q4_K_M", "IQ1_M_R4"};
 
 static char file[2][300];
 

@@ -12,9 +12,9 @@
  * 2. Quantised dot product. Row r, n = cols/32 blocks. s_b = exact integer sum of w*a over block b.
  * One block contributes acc = fma((float)s_b, dw_b * da_b, acc) where dw_b is the F16 scale as F32
  * (Q4_K, Q5_K: d * scale of the sub-block, which is exact; MXFP4: 2^(e-128), codes being doubled).
- * Where halves have integer factors (Q6_K, Q2_K, Q3_K, IQ2_XS, IQ2_S, IQ1_M): s_b = f0*s0 + f1*s1
- * with the two halves' sums, below 2^24. Scales in quarters and eighths (IQ3_XXS, IQ2, IQ1) are
- * taken out of the codes or factors and into dw_b, which stays exact. NVFP4 and IQ2_K to
+ * Where halves have integer factors (Q6_K, Q2_K, Q3_K, IQ2_XS, IQ2_S, IQ1_M, IQ1_M_R): s_b =
+ * f0*s0 + f1*s1 with the halves' sums, below 2^24. Scales in quarters and eighths (IQ3_XXS, IQ2,
+ * IQ1) are taken out of the codes or factors and into dw_b, which stays exact. NVFP4 and IQ2_K to
  * IQ6_K: each half contributes on its own, the first one first, with its own dw_b (IQ*_K: d * its
  * factor, exact). IQ4_KS and IQ5_KS: dw_b is an F32 number * factor, rounded. Types with a minimum
  * (Q4_1, Q5_1; Q4_K, Q5_K: m_b = -(dmin * min), exact; Q2_K: m_b = -dmin) then do acc =

@@ -158,17 +158,33 @@ uint16_t blocks_spread(const uint8_t *scales)
     return (uint16_t)((a >> 12 & 15) | (a >> 24 & 0xf0) | (b >> 4 & 0xf00) | (b >> 16 & 0xf000));
 }
 
+/* Four points of eight, whose eighths differ. */
+static void put_ternaries(const uint8_t *words, int j, struct block_fields *out)
+{
+    unsigned high = word_at(words, 8 + j / 2) >> 16 * (j % 2) & 0xffff;
+
+    for (int l = 0; l < 4; l++)
+        put_ternary(words[4 * j + l] | (high >> 4 * l & 7) << 8, high >> 4 * l >> 3 & 1,
+                    out->value + 8 * l);
+}
+
 static void iq1_m(const uint8_t *words, int j, struct block_fields *out)
 {
-    unsigned high = word_at(words, 8 + j / 2) >> 16 * (j % 2) & 0xffff,
-             factors = word_at(words, 12 + j / 4) >> 16 * (j / 2 % 2) >> 6 * (j % 2);
+    unsigned factors = word_at(words, 12 + j / 4) >> 16 * (j / 2 % 2) >> 6 * (j % 2);
 
     out->d[0] = out->d[1] = num_from_f16(blocks_spread(words + 48)) * 0.125f;
     out->factor[0] = (int)(2 * (factors & 7) + 1);
     out->factor[1] = (int)(2 * (factors >> 3 & 7) + 1);
-    for (int l = 0; l < 4; l++)
-        put_ternary(words[4 * j + l] | (high >> 4 * l & 7) << 8, high >> 4 * l >> 3 & 1,
-                    out->value + 8 * l);
+    put_ternaries(words, j, out);
+}
+
+/* Rows of ik_llama.cpp's IQ1_M_R4: factors of four bits, a scale before the words. */
+static void iq1_m_r(const uint8_t *words, int j, struct block_fields *out)
+{
+    scale_block(out, 0.125f);
+    out->factor[0] = words[48 + j] & 15;
+    out->factor[1] = words[48 + j] >> 4;
+    put_ternaries(words, j, out);
 }
 
 /* Five digits of three a byte, which is their number in 243rds of 256, rounded up; the last words
@@ -460,6 +476,7 @@ void blocks_words(enum dtype type, const uint8_t *words, int j, struct block_fie
     case DTYPE_IQ2_S: iq2_s(words, j, out); break;
     case DTYPE_IQ1_S: iq1_s(words, j, out); break;
     case DTYPE_IQ1_M: iq1_m(words, j, out); break;
+    case DTYPE_IQ1_M_R: iq1_m_r(words, j, out); break;
     case DTYPE_TQ1_0: tq1_0(words, j, out); break;
     case DTYPE_TQ2_0: two_bits(words, 0, j, 1, out->value); break;
     case DTYPE_NVFP4: nvfp4(words, j, 1.0f, out); break;

@@ -40,6 +40,7 @@ enum row_group_plain {
     PLAIN_IQ3_S_R4 = 221,
     PLAIN_IQ2_S_R4 = 222,
     PLAIN_IQ4_XS_R8 = 223,
+    PLAIN_IQ1_M_R4 = 229, /* shown as IQ1_M_R */
     PLAIN_BF16_R16 = 230,
     PLAIN_MXFP4_R8 = 353,
 };

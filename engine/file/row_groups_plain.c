@@ -123,6 +123,19 @@ static void put_iq1_s(const uint8_t *group, const uint8_t *from, int r, uint8_t 
     }
 }
 
+/* The same; of eight columns three bits of the point and the eighth's sign are a nibble. */
+static void put_iq1_m(const uint8_t *group, const uint8_t *from, int r, uint8_t *out)
+{
+    memcpy(out, group + 2 * r, 2);
+    for (int j = 0; j < 8; j++, from += 28) {
+        for (int l = 0; l < 4; l++)
+            out[2 + 4 * j + l] = from[4 * l + r];
+        for (int h = 0; h < 2; h++)
+            out[34 + 2 * j + h] = from[16 + 4 * h + r];
+        out[50 + j] = from[24 + r];
+    }
+}
+
 static void put_q5_0(const uint8_t *from, int r, uint8_t *out)
 {
     memcpy(out, from + 2 * r, 2);
@@ -319,6 +332,7 @@ void row_group_plain(enum row_group_plain type, const uint8_t *group, const uint
     case PLAIN_IQ3_XXS_R4: put_iq3_xxs(from, r, out); break;
     case PLAIN_IQ3_S_R4: put_iq3_s(from, r, out); break;
     case PLAIN_IQ1_S_R4: put_iq1_s(group, from, r, out); break;
+    case PLAIN_IQ1_M_R4: put_iq1_m(group, from, r, out); break;
     case PLAIN_IQ4_NL_R4: put_iq4_nl(from, r, out); break;
     case PLAIN_IQ4_XS_R8: put_iq4_xs(from, r, out); break;
     default: assert(false);

@@ -57,6 +57,7 @@ static const struct {
     {PLAIN_IQ3_XXS_R4, DTYPE_IQ3_XXS, 0, 98, 4, 0},
     {PLAIN_IQ3_S_R4, DTYPE_IQ3_S, 0, 110, 4, 0},
     {PLAIN_BF16_R16, DTYPE_BF16, 0, 4, 16, 2},
+    {PLAIN_IQ1_M_R4, DTYPE_IQ1_M_R, 2, 56, 4, 0},
 };
 #define TYPES ((int)(sizeof types / sizeof *types))
 
@@ -97,11 +98,11 @@ const struct packed *row_scaled_mark(uint32_t gguf)
         .kind = PACKING_ROWS, .row_type = i \
     }
     static const struct packed marks[] = {
-        MARK(0),  MARK(1),  MARK(2),  MARK(3),  MARK(4),  MARK(5),  MARK(6),  MARK(7),
-        MARK(8),  MARK(9),  MARK(10), MARK(11), MARK(12), MARK(13), MARK(14), MARK(15),
-        MARK(16), MARK(17), MARK(18), MARK(19), MARK(20), MARK(21), MARK(22), MARK(23),
-        MARK(24), MARK(25), MARK(26), MARK(27), MARK(28), MARK(29), MARK(30), MARK(31),
-        MARK(32), MARK(33), MARK(34), MARK(35), MARK(36), MARK(37), MARK(38), MARK(39)};
+        MARK(0),  MARK(1),  MARK(2),  MARK(3),  MARK(4),  MARK(5),  MARK(6),  MARK(7),  MARK(8),
+        MARK(9),  MARK(10), MARK(11), MARK(12), MARK(13), MARK(14), MARK(15), MARK(16), MARK(17),
+        MARK(18), MARK(19), MARK(20), MARK(21), MARK(22), MARK(23), MARK(24), MARK(25), MARK(26),
+        MARK(27), MARK(28), MARK(29), MARK(30), MARK(31), MARK(32), MARK(33), MARK(34), MARK(35),
+        MARK(36), MARK(37), MARK(38), MARK(39), MARK(40)};
 #undef MARK
     int i = find_type(gguf);
 

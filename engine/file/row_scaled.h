@@ -1,8 +1,8 @@
 /* Matrices of ik_llama.cpp's GGUF files whose rows begin with one scale for all their superblocks,
  * or lie in groups of four to sixteen (row_groups.h): shown as packed tensors (packed.h) of a
  * format whose superblocks have the scale each, row after row, which is lossless. Q6_0, Q8_K_R8 and
- * Q8_K_R16 are shown as Q8_0, whose codes hold theirs. IQ1_M_R4 is not known: its factors are all
- * numbers up to 15, where IQ1_M has odd ones.
+ * Q8_K_R16 are shown as Q8_0, whose codes hold theirs. IQ1_M_R4 becomes IQ1_M_R, which only such
+ * rows have: its factors are all numbers up to 15, where those of IQ1_M are odd.
  *
  *     IQ2_KS, IQ3_KS   an F16 number, superblocks of 70 and 102 bytes
  *     IQ4_KS, IQ5_KS   F32, 136 and 168 bytes

@@ -146,7 +146,7 @@ static inline uvec iq2_code(__global const uchar *words, int j, int k, int lane)
 }
 #endif
 
-#if defined(TYPE_iq1_s) || defined(TYPE_iq1_m)
+#if defined(TYPE_iq1_s) || defined(TYPE_iq1_m) || defined(TYPE_iq1_m_r)
 /* The same, with an eighth added to all of them or subtracted. */
 static inline uvec iq1_code(__global const uchar *words, int j, int k, int lane)
 {
@@ -476,7 +476,7 @@ static inline uvec code_word(__global const uchar *words, int j, int k, int lane
     return looked_up_word(DOWN(x, k / 2 % 2 * 4) & EACH_BYTE(15u));
 #elif defined(TYPE_iq3_xxs) || defined(TYPE_iq3_s)
     return iq3_code(words, j, k, lane);
-#elif defined(TYPE_iq1_s) || defined(TYPE_iq1_m)
+#elif defined(TYPE_iq1_s) || defined(TYPE_iq1_m) || defined(TYPE_iq1_m_r)
     return iq1_code(words, j, k, lane);
 #else
     return iq2_code(words, j, k, lane);
@@ -523,7 +523,7 @@ static inline vec block_scale(__global const uchar *head, int j, int lane)
     return LOAD_SCALES(head) * odd_number(FIELD(LOAD_WORDS(words, 26), 4 * j, 4));
 #elif defined(TYPE_iq2_xxs)
     return LOAD_SCALES(head) * (odd_number(DOWN(LOAD_WORDS(words, 2 * j + 1), 28)) * (vec)(0.125f));
-#elif defined(TYPE_iq2_xs) || defined(TYPE_iq2_s)
+#elif defined(TYPE_iq2_xs) || defined(TYPE_iq2_s) || defined(TYPE_iq1_m_r)
     return LOAD_SCALES(head) * (vec)(0.125f);
 #elif defined(TYPE_iq1_s)
     return LOAD_SCALES(head) *
@@ -583,6 +583,11 @@ static inline void half_scales(__global const uchar *head, int j, int lane, vec 
 
     *first = odd_number(x & WORD(7));
     *second = odd_number(FIELD(x, 3, 3));
+#elif defined(TYPE_iq1_m_r)
+    uvec x = byte_at(words, 48 + j, lane);
+
+    *first = TO_FLOAT(x & WORD(15));
+    *second = TO_FLOAT(DOWN(x, 4));
 #elif UNEVEN == 1
     *first = LOAD_SCALES(head) * uneven_factor(words, j, 0, lane);
     *second = LOAD_SCALES(head) * uneven_factor(words, j, 1, lane);

@@ -50,13 +50,15 @@ FORMATS = {
     "IQ3_KS": (156, 156, 256, 102, {}, "IQ4_NL"), "IQ2_KL": (157, 155, 256, 86, {}, "IQ4_NL"),
     "IQ1_KT": (158, 156, 256, 56, {}, "IQ4_NL"), "IQ2_KT": (153, 151, 256, 68, {}, "IQ4_NL"),
     "IQ3_KT": (154, 152, 256, 100, {}, "IQ4_NL"), "IQ4_KT": (155, 153, 256, 128, {}, "IQ4_NL"),
+    "IQ1_M_R4": (229, 231, 256, 56, {}, "IQ4_NL"),
     "MXFP4": (39, 38, 32, 17, {0: 120}, None), "NVFP4": (40, 39, 64, 36, {0: 2, 1: 2, 2: 2, 3: 2}, "Q4_0"),
 }
-# formats whose rows begin with one scale
+# formats whose rows, or groups of so many rows, begin with one scale each
 ROW_SCALES = {"IQ4_KS": struct.pack("<f", 2 ** -19), "IQ4_KSS": struct.pack("<f", 2 ** -19), "IQ5_KS": struct.pack("<f", 2 ** -19),
               "IQ2_KS": struct.pack("<e", 2 ** -13), "IQ3_KS": struct.pack("<e", 2 ** -14),
               "IQ2_KL": struct.pack("<e", 2 ** -15), "IQ1_KT": struct.pack("<f", 2 ** -19), "IQ2_KT": struct.pack("<f", 2 ** -19),
-              "IQ3_KT": struct.pack("<f", 2 ** -15), "IQ4_KT": struct.pack("<f", 2 ** -18)}
+              "IQ3_KT": struct.pack("<f", 2 ** -15), "IQ4_KT": struct.pack("<f", 2 ** -18), "IQ1_M_R4": struct.pack("<e", 2 ** -8)}
+GROUPS = {"IQ1_M_R4": 4}
 MIXES = {"Q4_K_M": ("Q4_K", "Q6_K", 15), "Q5_K_M": ("Q5_K", "Q6_K", 17), "Q3_K_M": ("Q3_K", "Q5_K", 12)}
 CHUNK = 1 << 22                    # bytes made at a time, about
 
@@ -435,8 +437,9 @@ def write(s, path, name):
                 f.write(ids(rng, *dims, spread))
             elif spread:
                 f.write(around(rng, left, *spread))
-            for _ in range(math.prod(dims[1:]) if fmt in ROW_SCALES else 0):
-                f.write(ROW_SCALES[fmt] + blocks(rng, fmt, dims[0] // FORMATS[fmt][2]))
+            group = GROUPS.get(fmt, 1)
+            for _ in range(math.prod(dims[1:]) // group if fmt in ROW_SCALES else 0):
+                f.write(ROW_SCALES[fmt] * group + blocks(rng, fmt, dims[0] // FORMATS[fmt][2] * group))
             while left and not spread and fmt not in ROW_SCALES:
                 count = min(left, CHUNK // FORMATS[fmt][3])
                 f.write(blocks(rng, fmt, count))

@@ -43,7 +43,8 @@ CODEBOOK_FORMATS
 /* Used instead on processors with fast gathers: formats whose points are too many for that. */
 #define GATHERED_FORMATS   \
     GATHERED(IQ1_S, iq1_s) \
-    GATHERED(IQ1_M, iq1_m)
+    GATHERED(IQ1_M, iq1_m) \
+    GATHERED(IQ1_M_R, iq1_m_r)
 
 #define GATHERED(id, name) \
     void gemv_##name##_gather(const struct kernel_gemv *s, int cols, const struct act_block *a);

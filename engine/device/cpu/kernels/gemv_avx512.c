@@ -45,8 +45,7 @@ INLINE vi word_sum(const vi *w, const int8_t *q, const int words, int start)
 
 INLINE bool is_points(enum dtype type)
 {
-    return type == DTYPE_IQ2_XXS || type == DTYPE_IQ2_XS || type == DTYPE_IQ2_S ||
-           type == DTYPE_IQ1_S || type == DTYPE_IQ1_M;
+    return type == DTYPE_IQ2_XXS || type == DTYPE_IQ2_XS || type == DTYPE_IQ2_S || is_ternary(type);
 }
 
 /* Whether a superblock's blocks are multiplied together, because their codes share words. */
@@ -80,7 +79,7 @@ INLINE void half_sums(enum dtype type, const uint8_t *data, struct superblock_sc
 {
     vi w[8];
 
-    if (type == DTYPE_IQ1_S || type == DTYPE_IQ1_M) {
+    if (is_ternary(type)) {
         if (j == 0)
             iq1_join(type, data, sb->points);
         iq1_sums(type, data, j, (const uint16_t(*)[2 * VL]) sb->points, a, sum);

@@ -195,11 +195,6 @@ INLINE void ternary_sums(const uint8_t *words, const struct act_block *a, vi sum
 
 /* ---- codebooks: eight columns of four rows side by side, rows 0, 1, 4, 5 or 2, 3, 6, 7 ---- */
 
-INLINE bool is_ternary(enum dtype type)
-{
-    return type == DTYPE_IQ1_S || type == DTYPE_IQ1_M;
-}
-
 /* Whether points have four columns. */
 INLINE bool is_small(enum dtype type)
 {
