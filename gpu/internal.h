@@ -78,7 +78,7 @@ struct type_kernels {
     bool matmul_wrong, expert_wrong; /* found by the self-test */
     enum gemm_form form;             /* where there are many */
     struct token_shapes shapes;      /* of quantised types' kernels for one token; not where WIDE */
-    cl_program program[2];
+    cl_program program[2], quads;    /* quads: of those for one token that load four rows at once */
     struct kernel *matmul[2], *gate_up[2], *down[2];
     struct kernel *token_down, *token_gate_up,
         *token_output; /* NULL where WIDE, and of float types */
@@ -437,8 +437,8 @@ struct token_shapes kernel_set_mixed(const struct device *d, enum dtype type,
 int kernel_set_shapes(struct device *d, enum dtype type, const struct token_shapes *s,
                       struct type_kernels *before, struct error *e);
 bool kernel_set_has_shapes(const struct device *d, enum dtype type);
-/* d->shapes: "q4_0 matmul 8x32x2 token_down 16x16x4; q8_0 by rule", and how many candidates are
- * still to be measured. */
+/* d->shapes: "q4_0 matmul 8x32x2x4 token_down 16x16x1x16; q8_0 by rule", and how many candidates
+ * are still to be measured. */
 void kernel_set_describe(struct device *d, int left);
 void kernel_set_exchange(struct type_kernels *a, struct type_kernels *b);
 void kernel_set_release_tokens(struct type_kernels *t);

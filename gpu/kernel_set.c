@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define BLOCKS_AHEAD 2    /* by rule, of a work-item for one token */
+#define LOAD_BYTES 4      /* by rule, of weights that it loads at once */
 #define ROUTER_CHAINS 128 /* at most, of token_output's router: that many work-items */
 
 static void note_matrix(struct device *d, const struct matrix *m)
@@ -53,9 +54,10 @@ static void choose(struct device *d)
     }
     for (int k = 0; k < TOKEN_KERNELS; k++)
         d->rule.of[k] = k == TOKEN_GATE_UP
-                            ? (struct token_shape){32, slots_for(d, 64, 1024), BLOCKS_AHEAD}
+                            ? (struct token_shape){32, slots_for(d, 64, 1024), BLOCKS_AHEAD,
+                                                   LOAD_BYTES}
                             : (struct token_shape){d->width, slots_for(d, d->width, 512),
-                                                   BLOCKS_AHEAD};
+                                                   BLOCKS_AHEAD, LOAD_BYTES};
     d->row_items = d->wide ? 1 : 64;
     while (!d->wide && d->row_items < 256 && (cl_ulong)d->row_items * 2 <= d->target.group_items)
         d->row_items *= 2;
@@ -151,6 +153,12 @@ static int down_blocks(enum dtype type, int rows)
     return 4 * (256 / rows * 2 / terms);
 }
 
+/* Loads of 16 bytes begin at multiples of these: not behind heads of a byte, of eight rows. */
+static bool load_fits(const struct device *d, enum dtype type, int load)
+{
+    return format_head(type) * d->width % load == 0;
+}
+
 /* Whether the device can have such groups, and they do what those by rule do. */
 static bool shape_fits(const struct device *d, enum dtype type, enum token_kernel k,
                        const struct token_shape *s)
@@ -158,7 +166,8 @@ static bool shape_fits(const struct device *d, enum dtype type, enum token_kerne
     int items = s->rows * s->slots * (k == TOKEN_GATE_UP ? 2 : 1), blocks = d->most_ffn / 32,
         step = down_blocks(type, s->rows), by_rule = down_blocks(type, d->rule.of[k].rows);
 
-    if ((cl_ulong)items > d->target.group_items || items < ROUTER_CHAINS)
+    if ((cl_ulong)items > d->target.group_items || items < ROUTER_CHAINS ||
+        !load_fits(d, type, s->load))
         return false;
     return k != TOKEN_DOWN || step >= by_rule || step >= blocks;
 }
@@ -282,8 +291,8 @@ static int engine_of(const struct device *d)
     return d->target.engine ? d->target.engine : opencl_tuning()->engine;
 }
 
-/* Build options of formats.cl. */
-static void format_options(const struct device *d, enum dtype type, int tokens, char *out,
+/* Build options of formats.cl. load: bytes of a load of weights for one token. */
+static void format_options(const struct device *d, enum dtype type, int tokens, int load, char *out,
                            size_t size)
 {
     const struct format_traits *f = &format_of[type];
@@ -291,11 +300,12 @@ static void format_options(const struct device *d, enum dtype type, int tokens, 
 
     snprintf(
         out, size,
-        " -DTOKENS=%d -DWIDTH=%d -DPER=%d -DHEAD=%d -DBLOCK=%d -DPAYLOAD=%d -DBITS=%d"
+        " -DTOKENS=%d -DWIDTH=%d -DLOAD_ROWS=%d -DPER=%d -DHEAD=%d -DBLOCK=%d -DPAYLOAD=%d "
+        "-DBITS=%d"
         " -DHIGH=%d -DFLIP=%d -DOFFSET=%d -DMIN=%d -DFACTORS=%d -DHALVES=%d -DLOOKUP=%d -DE8M0=%d"
         " -DWORDS=%d -DITEM_TOKENS=%d -DENGINE=%d -DEMULATED=%d "
         "-DTYPE_%s",
-        tokens, d->width, f->blocks, format_head(type), format_block_bytes(type),
+        tokens, d->width, load / 4, f->blocks, format_head(type), format_block_bytes(type),
         format_payload(type), f->bits, f->high, FORMAT_FLIP, f->zero, f->minimum, f->factors,
         f->halves, f->lookup, f->scale == SCALE_E8M0, f->words, kernel_set_item_tokens(d, form),
         form == GEMM_ENGINE ? engine_of(d) : 0, !d->target.engine, dtype_info(type)->word);
@@ -339,42 +349,70 @@ static void grid_text(enum dtype type, struct strbuf *out)
     }
 }
 
-/* One or many tokens. */
-static int build_tokens(struct device *d, enum dtype type, int many, const char *table,
-                        struct error *e)
+/* A program of a type: for one or many tokens; load as in struct token_shape. */
+static int build_program(struct device *d, enum dtype type, int many, int load, const char *table,
+                         cl_program *out, struct error *e)
 {
-    struct type_kernels *t = &d->type[type];
     bool quant = dtype_is_quantised(type), token = quant && !many && !d->wide;
     char text[1024], what[80];
     size_t n;
 
     kernel_set_options(d, text, sizeof text);
     n = strlen(text);
-    snprintf(what, sizeof what, "%s kernels, %s", dtype_info(type)->word,
-             many ? "many tokens" : "one token");
+    snprintf(what, sizeof what, "%s kernels, %s%s", dtype_info(type)->word,
+             many ? "many tokens" : "one token", load > LOAD_BYTES ? ", four rows a load" : "");
     if (quant)
-        format_options(d, type, kernel_set_tile(d, type, many), text + n, sizeof text - n);
+        format_options(d, type, kernel_set_tile(d, type, many), load, text + n, sizeof text - n);
     else
         snprintf(text + n, sizeof text - n, " -DTOKENS=%d -DF16=%d -DBF16=%d",
                  kernel_set_tile(d, type, many), type == DTYPE_F16, type == DTYPE_BF16);
     n = strlen(text);
     if (quant && !d->wide && kernel_set_tile(d, type, many) == 1) {
-        shape_options(many ? &d->rule : &t->shapes, text + n, sizeof text - n);
+        shape_options(many ? &d->rule : &d->type[type].shapes, text + n, sizeof text - n);
         n = strlen(text);
     }
     if (token)
         snprintf(text + n, sizeof text - n, " -DMAX_EXPERTS=%d", OUTPUT_SCORES);
-    if (program_build(d,
-                      token   ? "token"
-                      : quant ? "quant"
-                              : "float",
-                      what, text, table, &t->program[many], e) < 0 ||
+    return program_build(d, token ? "token" : quant ? "quant" : "float", what, text, table, out, e);
+}
+
+/* The kernels for one token where not WIDE: from a program for each width of loads that one has. */
+static int build_token(struct device *d, enum dtype type, const char *table, struct error *e)
+{
+    struct type_kernels *t = &d->type[type];
+    const struct {
+        const char *name;
+        enum token_kernel shape;
+        struct kernel **at;
+    } kernels[] = {{"matmul", TOKEN_MATMUL, &t->matmul[0]},
+                   {"down", TOKEN_MATMUL, &t->down[0]},
+                   {"gate_up", TOKEN_GATE_UP, &t->gate_up[0]},
+                   {"token_gate_up", TOKEN_GATE_UP, &t->token_gate_up},
+                   {"token_down", TOKEN_DOWN, &t->token_down},
+                   {"token_output", TOKEN_OUTPUT, &t->token_output}};
+
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
+        int load = t->shapes.of[kernels[i].shape].load;
+        cl_program *p = load > LOAD_BYTES ? &t->quads : &t->program[0];
+
+        if ((!*p && build_program(d, type, 0, load, table, p, e) < 0) ||
+            program_kernel(d, *p, kernels[i].name, kernels[i].at, e) < 0)
+            return ERR_DEVICE;
+    }
+    return 0;
+}
+
+/* One or many tokens. */
+static int build_tokens(struct device *d, enum dtype type, int many, const char *table,
+                        struct error *e)
+{
+    struct type_kernels *t = &d->type[type];
+
+    if (dtype_is_quantised(type) && !many && !d->wide)
+        return build_token(d, type, table, e);
+    if (build_program(d, type, many, LOAD_BYTES, table, &t->program[many], e) < 0 ||
         program_kernel(d, t->program[many], "matmul", &t->matmul[many], e) < 0 ||
         program_kernel(d, t->program[many], "gate_up", &t->gate_up[many], e) < 0)
-        return ERR_DEVICE;
-    if (token && (program_kernel(d, t->program[0], "token_down", &t->token_down, e) < 0 ||
-                  program_kernel(d, t->program[0], "token_gate_up", &t->token_gate_up, e) < 0 ||
-                  program_kernel(d, t->program[0], "token_output", &t->token_output, e) < 0))
         return ERR_DEVICE;
     return program_kernel(d, t->program[many], "down", &t->down[many], e);
 }
@@ -437,6 +475,7 @@ void kernel_set_exchange(struct type_kernels *a, struct type_kernels *b)
 #define EXCHANGE(what) (a->what = b->what, b->what = t.what)
     EXCHANGE(shapes);
     EXCHANGE(program[0]);
+    EXCHANGE(quads);
     EXCHANGE(matmul[0]);
     EXCHANGE(gate_up[0]);
     EXCHANGE(down[0]);
@@ -452,6 +491,9 @@ void kernel_set_release_tokens(struct type_kernels *t)
     kernel_release(&t->token_gate_up);
     kernel_release(&t->token_output);
     tokens_release(t, 0);
+    if (t->quads)
+        cl.ReleaseProgram(t->quads);
+    t->quads = NULL;
 }
 
 int kernel_set_shapes(struct device *d, enum dtype type, const struct token_shapes *s,
@@ -491,9 +533,10 @@ void kernel_set_describe(struct device *d, int left)
         for (int k = 0; k < TOKEN_KERNELS; k++) {
             const struct token_shape *s = &d->type[t].shapes.of[k], *rule = &d->rule.of[k];
 
-            if (s->rows == rule->rows && s->slots == rule->slots && s->ahead == rule->ahead)
+            if (token_shape_same(s, rule))
                 continue;
-            strbuf_printf(&b, " %s %dx%dx%d", token_kernel_name(k), s->rows, s->slots, s->ahead);
+            strbuf_printf(&b, " %s %dx%dx%dx%d", token_kernel_name(k), s->rows, s->slots, s->ahead,
+                          s->load);
             any = true;
         }
         if (!any)

@@ -43,6 +43,10 @@ int memory_upload(struct device *d, cl_mem mem, const void *data, size_t bytes, 
 
     if (!cl_injected(&rc))
         rc = cl.EnqueueWriteBuffer(d->upload, mem, CL_TRUE, 0, bytes, data, 0, NULL, NULL);
+    /* A blocking write means that `data` may be changed, not that the buffer has them: Intel's
+     * runtime for CPUs returns before. The other queue would not wait for it. */
+    if (rc == CL_SUCCESS && !cl_injected(&rc))
+        rc = cl.Finish(d->upload);
     d->stats.uploaded_bytes += bytes;
     return cl_check(d, rc, "clEnqueueWriteBuffer", e);
 }

@@ -363,7 +363,7 @@ int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct er
     }
     if (left == 0 && d->staging_map)
         return 0; /* the last piece is copied while the next token is computed */
-    if (d->staging_map && !cl_injected(&rc))
+    if (!cl_injected(&rc)) /* blocking writes, too, may end after their calls (memory_upload) */
         rc = cl.Finish(d->upload);
     if (cl_check(d, rc, "uploading weights", e) < 0)
         goto fail;

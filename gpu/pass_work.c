@@ -11,13 +11,16 @@
 #include <string.h>
 
 #define UNROLLED 4
-#define LAST_FAR 2     /* last_of, and reading what the other groups left */
-#define CHUNK 256      /* of keys: attention.cl */
-#define ROW_SLOTS 116  /* of a block of one token's row: nine loads, eight products, 64 others */
-#define PROCESSORS 132 /* of the cards that times are known of */
-#define LOAD_SLOTS 4   /* issue slots of a load, of local memory too */
-#define DOT8_SLOTS 2   /* of four products of bytes and their sum */
-#define ENGINE_SLOTS 8 /* of 16 rows by 8 tokens by a block on the matrix engine */
+#define LAST_FAR 2    /* last_of, and reading what the other groups left */
+#define CHUNK 256     /* of keys: attention.cl */
+#define ROW_SLOTS 116 /* of a block of one token's row: nine loads, eight products, 64 others */
+/* Of four rows at once: 24 loads (one of sixteen bytes of codes as four), 32 products, 104 others;
+ * ptxas 13.0 has 197 instructions where it has 112 of one row. */
+#define QUAD_SLOTS (24 * 4 + 32 * 2 + 104)
+#define PROCESSORS 132     /* of the cards that times are known of */
+#define LOAD_SLOTS 4       /* issue slots of a load, of local memory too */
+#define DOT8_SLOTS 2       /* of four products of bytes and their sum */
+#define ENGINE_SLOTS 8     /* of 16 rows by 8 tokens by a block on the matrix engine */
 #define ACTIVATE_STEPS 100 /* an activation, and quantising a block behind it */
 
 static double ceil_div(double a, double b)
@@ -120,6 +123,13 @@ static int terms_of(enum dtype type)
     return format_of[type].minimum || format_of[type].halves == 2 ? 2 : 1;
 }
 
+/* Work-items a row that compute terms: four rows at once are a quarter as many, which have four
+ * times the slots. */
+static double slots_of(const struct token_shape *s)
+{
+    return s->slots * s->load / 4.0;
+}
+
 /* One token's row of a matrix: row_sum of blocks.cl, or dot_rows of float.cl. per_round: its step.
  */
 static struct kernel_work row_work(enum dtype type, double cols, int per_round,
@@ -134,17 +144,19 @@ static struct kernel_work row_work(enum dtype type, double cols, int per_round,
     per_round = per_round / terms > 1 ? per_round / terms : 1;
     per_round = per_round < quarter ? per_round : (int)quarter;
     rounds = ceil_div(quarter, per_round);
-    return (struct kernel_work){.far = rounds * ceil_div(ceil_div(4.0 * per_round, shape->slots),
+    return (struct kernel_work){.far = rounds * ceil_div(ceil_div(4.0 * per_round, slots_of(shape)),
                                                          shape->ahead),
                                 .near = rounds,
                                 .ahead = quarter * terms};
 }
 
 /* Instructions of one multiprocessor's work-groups, each with so many rows of so many blocks. */
-static double own_slots(enum dtype type, double groups, double rows, double blocks)
+static double own_slots(enum dtype type, const struct token_shape *s, double groups, double rows,
+                        double blocks)
 {
     return dtype_is_quantised(type)
-               ? ceil_div(groups, PROCESSORS) * rows * blocks * ROW_SLOTS * terms_of(type)
+               ? ceil_div(groups, PROCESSORS) * rows * blocks *
+                     (s->load > 4 ? QUAD_SLOTS / 4.0 : ROW_SLOTS) * terms_of(type)
                : 0;
 }
 
@@ -243,7 +255,7 @@ static void add_matmul(const struct device *d, struct pass_work *p, const struct
     w = many ? tile_work(d, type, tiles * groups, m[0]->cols)
              : row_work(type, m[0]->cols, step_of(one), one);
     w.bytes = bytes;
-    w.own = many ? 0 : own_slots(type, groups, one->rows, m[0]->cols / 32);
+    w.own = many ? 0 : own_slots(type, one, groups, one->rows, m[0]->cols / 32);
     if (rows > 1)
         snprintf(tokens, sizeof tokens, ", %d rows", rows);
     add(p, "matmul", tiles * groups, (double)(g.x * g.y), ops, w, "%d x %d %s%s", total, m[0]->cols,
@@ -444,7 +456,7 @@ static void add_token_output(const struct device *d, struct pass_work *p, int la
     w.steps += ceil_div(hidden / 4, items) * ACTIVATE_STEPS / 2;
     w.ahead += norm_steps(&s->norms, hidden);
     w.bytes = matrix_bytes(o) + r.work.bytes;
-    w.own = own_slots(o->type, groups, shape->rows, o->cols / 32);
+    w.own = own_slots(o->type, shape, groups, shape->rows, o->cols / 32);
     add(p, "token_output", groups, items, 2 * hidden * o->cols, w, "%d x %d %s, + norm%s", o->rows,
         o->cols, dtype_info(o->type)->word, s->ffn.kind == FFN_ROUTED ? " + router" : "");
 }
@@ -498,9 +510,9 @@ static void add_gate_up(const struct device *d, struct pass_work *p, const struc
     enum dtype up = x->up.type;
     struct group_shape g = kernel_set_group(d, up, many, true);
     double groups = n_tiles * ceil_div(ffn, quant ? 32 : 4), sides = gated ? 2 : 1;
+    const struct token_shape *one = token_shape(d, up, TOKEN_GATE_UP);
     struct kernel_work w = many ? tile_work(d, up, groups, hidden)
-                                : row_work(up, hidden, d->small_local ? 8 : 16,
-                                           token_shape(d, up, TOKEN_GATE_UP));
+                                : row_work(up, hidden, d->small_local ? 8 : 16, one);
 
     if (!many && !quant) { /* one after the other */
         w.far *= sides;
@@ -510,7 +522,7 @@ static void add_gate_up(const struct device *d, struct pass_work *p, const struc
     w.near += 2;
     w.steps += ACTIVATE_STEPS;
     w.bytes = n_experts * (sides * matrix_bytes(&x->up));
-    w.own = many ? 0 : own_slots(up, groups, 32 * sides, hidden / 32);
+    w.own = many ? 0 : own_slots(up, one, groups, 32 * sides, hidden / 32);
     add(p, "gate_up", groups, (double)(g.x * g.y), 2 * sides * entries * (double)ffn * hidden, w,
         "%d x %d x %d %s", n_experts, (int)sides * ffn, hidden, words_of(d, up, many).text);
 }
@@ -527,14 +539,14 @@ static void add_token_gate_up(const struct device *d, struct pass_work *p,
     struct group_shape g = kernel_set_group(d, x->up.type, false, true);
     const struct token_shape *shape = token_shape(d, x->up.type, TOKEN_GATE_UP);
     struct kernel_work w = {
-        .far = rounds * ceil_div(ceil_div(quarter < at_once ? quarter : at_once, shape->slots),
+        .far = rounds * ceil_div(ceil_div(quarter < at_once ? quarter : at_once, slots_of(shape)),
                                  shape->ahead) +
                LAST_FAR,
         .near = rounds + 2,
         .steps = ACTIVATE_STEPS,
         .ahead = quarter * terms_of(x->up.type),
         .bytes = used * (sides * matrix_bytes(&x->up)),
-        .own = own_slots(x->up.type, groups, 32 * sides, quarter)};
+        .own = own_slots(x->up.type, shape, groups, 32 * sides, quarter)};
 
     add(p, "token_gate_up", groups, (double)(g.x * g.y), 2 * sides * used * (double)ffn * hidden, w,
         "%d x %d x %d %s", used, (int)sides * ffn, hidden, dtype_info(x->up.type)->word);
@@ -554,7 +566,7 @@ static void add_down(const struct device *d, struct pass_work *p, const struct e
 
     w = many ? tile_work(d, down, out, ffn) : row_work(down, ffn, step_of(one), one);
     w.near += 2;
-    w.own = many ? 0 : own_slots(down, out, one->rows, ffn / 32);
+    w.own = many ? 0 : own_slots(down, one, out, one->rows, ffn / 32);
     w.bytes = n_experts * matrix_bytes(&x->down);
     add(p, "down", out, (double)(dn.x * dn.y), 2.0 * entries * (double)ffn * hidden, w,
         "%d x %d x %d %s", n_experts, hidden, ffn, words_of(d, down, many).text);
@@ -577,7 +589,7 @@ static void add_token_down(const struct device *d, struct pass_work *p,
     for (double left = used; left > 0; left -= at_once) {
         double blocks = (left < at_once ? left : at_once) * n;
 
-        w.far += ceil_div(ceil_div(blocks, shape->slots), shape->ahead);
+        w.far += ceil_div(ceil_div(blocks, slots_of(shape)), shape->ahead);
         w.near += 1;
         w.steps += 4 * blocks / n;
         w.ahead += ceil_div(n, 4) * terms_of(m->type);
@@ -589,7 +601,7 @@ static void add_token_down(const struct device *d, struct pass_work *p,
         w.ahead += norm_steps(norms, hidden);
     }
     w.bytes = used * matrix_bytes(m);
-    w.own = own_slots(m->type, groups, shape->rows, used * n);
+    w.own = own_slots(m->type, shape, groups, shape->rows, used * n);
     add(p, "token_down", groups, items, 2.0 * used * hidden * m->cols, w, "%d x %d x %d %s%s", used,
         m->rows, m->cols, dtype_info(m->type)->word, norms ? ", + norm" : "");
 }

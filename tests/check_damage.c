@@ -9,6 +9,7 @@
 #include "engine/file/gguf_write.h"
 #include "engine/file/weights.h"
 #include "engine/run/engine.h"
+#include "engine/run/internal.h"
 #include "tests/support.h"
 
 #include <jansson.h>
@@ -441,6 +442,119 @@ START_TEST(damaged_others_are_refused)
 }
 END_TEST
 
+/* ---- DeepSeek V4's block that predicts further tokens ---- */
+
+#define FURTHER "mtp.0."
+
+static const struct {
+    const char *merged;
+    struct damage damage;
+    int code;
+    const char *said;
+} blocks[] = {
+    {NULL, {HARM_LOST, FURTHER "e_proj.weight", NULL, 0}, ERR_MODEL, "e_proj.weight is missing"},
+    {NULL, {HARM_LOST, FURTHER "h_proj.weight", NULL, 0}, ERR_MODEL, "h_proj.weight is missing"},
+    {NULL, {HARM_LOST, FURTHER "enorm.weight", NULL, 0}, ERR_MODEL, FURTHER "enorm.weight is miss"},
+    {NULL, {HARM_LOST, FURTHER "hnorm.weight", NULL, 0}, ERR_MODEL, FURTHER "hnorm.weight is miss"},
+    {NULL, {HARM_LOST, FURTHER "hc_head_fn", NULL, 0}, ERR_MODEL, FURTHER "hc_head_fn is missing"},
+    {NULL, {HARM_LOST, FURTHER "hc_head_scale", NULL, 0}, ERR_MODEL, "hc_head_scale is missing"},
+    {NULL,
+     {HARM_LOST, FURTHER "hc_attn_fn", NULL, 0},
+     ERR_MODEL,
+     "tensor " FURTHER "hc_attn_fn is missing"},
+    {NULL,
+     {HARM_LOST, FURTHER "attn.wkv.weight", NULL, 0},
+     ERR_MODEL,
+     "tensor " FURTHER "attn.wkv.weight is missing"},
+    {NULL,
+     {HARM_LOST, FURTHER "attn.attn_sink", NULL, 0},
+     ERR_MODEL,
+     "tensor " FURTHER "attn.attn_sink is missing"},
+    {NULL,
+     {HARM_LOST, FURTHER "ffn.experts.3.w2.weight", NULL, 0},
+     ERR_MODEL,
+     "tensor " FURTHER "ffn.experts.3.w2.weight is missing"},
+    {NULL,
+     {HARM_LOST, FURTHER "ffn.gate.bias", NULL, 0},
+     ERR_MODEL,
+     "tensor " FURTHER "ffn.gate.bias is missing"},
+    {NULL,
+     {HARM_HEADER, FURTHER "e_proj.weight", "{\"shape\": [16, 64]}", 0},
+     ERR_MODEL,
+     "e_proj.weight has the shape (16, 64); the model needs (32, 32)"},
+    {NULL,
+     {HARM_HEADER, FURTHER "h_proj.weight", "{\"shape\": [1024]}", 0},
+     ERR_MODEL,
+     "h_proj.weight has the shape (1024); the model needs (32, 32)"},
+    {NULL,
+     {HARM_HEADER, FURTHER "hc_head_fn", "{\"shape\": [64, 2]}", 0},
+     ERR_MODEL,
+     "(64, 2); the model needs (2, 64)"},
+    {NULL,
+     {HARM_HEADER, FURTHER "attn.wq_b.weight", "{\"shape\": [8, 128]}", 0},
+     ERR_MODEL,
+     "(8, 128); the model needs (128, 8)"},
+    {UNNAMED("[0, 4, 128, 4]"), {0}, ERR_MODEL, "predicts further tokens has compressed keys"},
+    {NULL,
+     {HARM_FIRST, FURTHER "e_proj.weight", NULL, NAN_HALF},
+     ERR_VALUE,
+     FURTHER "e_proj.weight " NO_NUMBERS},
+    {NULL,
+     {HARM_ALL, FURTHER "h_proj.weight", NULL, INFINITE_HALF},
+     ERR_VALUE,
+     FURTHER "h_proj.weight " NO_NUMBERS},
+    {NULL,
+     {HARM_FIRST, FURTHER "hc_head_base", NULL, NAN_HALF},
+     ERR_VALUE,
+     FURTHER "hc_head_base " NO_NUMBERS},
+};
+#define BLOCKS (int)(sizeof blocks / sizeof blocks[0])
+
+/* Opens it with this drafter, drafting or not; *drafts: whether the block does. */
+static int opened_to_draft(const char *model, const char *drafter, bool *drafts)
+{
+    struct engine_config c = {
+        .model_path = model, .context = 64, .n_threads = 2, .convert = -1, .no_tokenizer = true};
+    struct engine *g = NULL;
+    int rc;
+
+    e = (struct error){0};
+    snprintf(c.drafting.type, sizeof c.drafting.type, "%s", drafter);
+    rc = engine_open(&g, &c, &e);
+    *drafts = rc == 0 && g->mtp;
+    if (rc == 0)
+        engine_close(g);
+    return rc;
+}
+
+/* Who asks for the block is told what it lacks; the model alone, and where nobody asks, opens. */
+START_TEST(damaged_blocks_are_refused)
+{
+    const char *dir = damaged_of(OTHER, blocks[_i].merged, &blocks[_i].damage);
+    bool drafts;
+    int rc = opened_to_draft(dir, "mtp", &drafts);
+
+    ck_assert_msg(rc == blocks[_i].code, "%d instead of %d: %s", rc, blocks[_i].code, e.text);
+    ck_assert_msg(strstr(e.text, blocks[_i].said) && !strchr(e.text, '\n'), "'%s' is not in '%s'",
+                  blocks[_i].said, e.text);
+    ck_assert_int_eq(error_exit_code(rc), 3);
+    ck_assert_msg(opened_to_draft(dir, "none", &drafts) == 0, "%s", e.text);
+    if (blocks[_i].code == ERR_MODEL) {
+        ck_assert_msg(opened_to_draft(dir, "auto", &drafts) == 0, "%s", e.text);
+        ck_assert(!drafts);
+    }
+}
+END_TEST
+
+START_TEST(a_whole_block_drafts)
+{
+    bool drafts;
+
+    ck_assert_msg(opened_to_draft(support_path(OTHER), "auto", &drafts) == 0, "%s", e.text);
+    ck_assert(drafts);
+}
+END_TEST
+
 /* What transformers' class reads: names before numbers; those of layers behind the last are not
  * looked at, a rate of its own goes before the list's. */
 START_TEST(what_counts_opens)
@@ -518,20 +632,33 @@ END_TEST
 
 /* ---- GGUF: the hashes' numbers are metadata ---- */
 
-static const char *written(void)
+static const char *written_of(const char *whole, const char *name)
 {
     static char out[400];
     struct export_options o = {.type = export_type_find("f32"), .n_threads = 2};
     struct export_report r;
 
-    snprintf(out, sizeof out, "%s/whole.gguf", support_tmpdir());
+    snprintf(out, sizeof out, "%s/%s", support_tmpdir(), name);
     if (access(out, F_OK) != 0)
-        ck_assert_msg(model_export(support_path(WHOLE), out, &o, &r, &e) == 0, "%s", e.text);
+        ck_assert_msg(model_export(support_path(whole), out, &o, &r, &e) == 0, "%s", e.text);
     return out;
 }
 
+static const char *written(void)
+{
+    return written_of(WHOLE, "whole.gguf");
+}
+
+static bool is_without(const char *name, const char *without)
+{
+    size_t n = strlen(without);
+
+    return n && without[n - 1] == '.' ? strncmp(name, without, n) == 0 : strcmp(name, without) == 0;
+}
+
 /* A copy of a GGUF file in which the entry whose name ends so has n numbers, each the same; n 0: it
- * is not there, below 0: one number alone. without: a tensor that is not there, or NULL. */
+ * is not there, below 0: one number alone. without: a tensor that is not there, those whose names
+ * begin so if it ends with a point, or NULL. */
 static const char *rewritten(const char *in, const char *ends, int n, int64_t number,
                              const char *without)
 {
@@ -566,7 +693,7 @@ static const char *rewritten(const char *in, const char *ends, int n, int64_t nu
         for (size_t i = 0; i < weight_file_count(f); i++) {
             const struct tensor_view *t = weight_file_at(f, i);
 
-            if (without && strcmp(t->name, without) == 0)
+            if (without && is_without(t->name, without))
                 continue;
             if (!pass)
                 gguf_write_tensor(w, t->name, t->type, t->n_dims, t->dims);
@@ -650,6 +777,64 @@ START_TEST(the_program_says_one_line)
 }
 END_TEST
 
+/* ---- GGUF files with a block that predicts further tokens ---- */
+
+static const struct {
+    const char *without;
+    int code;
+    const char *said;
+} written_blocks[] = {
+    {"blk.3.nextn.hc_head_fn.weight", 0, ""}, /* the model's end is taken */
+    {"blk.3.nextn.hc_head_base.weight", ERR_MODEL, "blk.3.nextn.hc_head_base.weight is missing"},
+    {"blk.3.nextn.eh_proj.weight", ERR_USAGE, "no block that predicts further tokens"},
+    {"blk.3.nextn.enorm.weight", ERR_MODEL, "blk.3.nextn.enorm.weight is missing"},
+    {"blk.3.nextn.shared_head_norm.weight", ERR_MODEL, "shared_head_norm.weight is missing"},
+    {"blk.3.attn_kv.weight", ERR_MODEL, "blk.3.attn_kv.weight is missing"},
+    {"blk.3.ffn_down_exps.weight", ERR_MODEL, "blk.3.ffn_down_exps.weight is missing"},
+    {"blk.3.hc_ffn_scale.weight", ERR_MODEL, "blk.3.hc_ffn_scale.weight is missing"},
+};
+#define WRITTEN_BLOCKS (int)(sizeof written_blocks / sizeof written_blocks[0])
+
+START_TEST(damaged_written_blocks_are_refused)
+{
+    const char *whole = written_of(OTHER, "other.gguf"),
+               *file = rewritten(whole, "", 0, 0, written_blocks[_i].without);
+    bool drafts;
+    int rc = opened_to_draft(file, "mtp", &drafts);
+
+    ck_assert_msg(rc == written_blocks[_i].code, "%d: %s", rc, e.text);
+    ck_assert(rc ? !drafts : drafts);
+    ck_assert_msg(!rc || (strstr(e.text, written_blocks[_i].said) && !strchr(e.text, '\n')), "%s",
+                  e.text);
+    ck_assert_msg(opened_to_draft(file, "auto", &drafts) == 0, "%s", e.text);
+    ck_assert(rc ? !drafts : drafts);
+}
+END_TEST
+
+/* As llama.cpp's converter writes a block into a file of its own, all but its other layers. */
+START_TEST(a_block_alone_is_no_model)
+{
+    refused(rewritten(written_of(OTHER, "other.gguf"), "", 0, 0, "blk.0."), ERR_MODEL,
+            "it holds nothing but a block that predicts further tokens");
+}
+END_TEST
+
+/* Without the block, as llama.cpp's converter writes it. */
+START_TEST(a_block_can_be_left_out)
+{
+    struct export_options o = {
+        .type = export_type_find("f32"), .n_threads = 2, .without_mtp = true};
+    struct export_report r;
+    char out[400];
+    bool drafts;
+
+    snprintf(out, sizeof out, "%s/trunk.gguf", support_tmpdir());
+    ck_assert_msg(model_export(support_path(OTHER), out, &o, &r, &e) == 0, "%s", e.text);
+    ck_assert_msg(!r.mtp && strstr(r.left_out, "further tokens"), "%s", r.left_out);
+    ck_assert_msg(opened_to_draft(out, "auto", &drafts) == 0 && !drafts, "%s", e.text);
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *s = suite_create("damage");
@@ -660,6 +845,11 @@ static Suite *suite(void)
     tcase_add_loop_test(c, damaged_folders_are_refused, 0, FOLDERS);
     tcase_add_loop_test(c, shapes_that_say_the_same_open, 0, 5);
     tcase_add_loop_test(c, damaged_others_are_refused, 0, OTHERS);
+    tcase_add_loop_test(c, damaged_blocks_are_refused, 0, BLOCKS);
+    tcase_add_test(c, a_whole_block_drafts);
+    tcase_add_loop_test(c, damaged_written_blocks_are_refused, 0, WRITTEN_BLOCKS);
+    tcase_add_test(c, a_block_alone_is_no_model);
+    tcase_add_test(c, a_block_can_be_left_out);
     tcase_add_loop_test(c, what_counts_opens, 0, 6);
     tcase_add_loop_test(c, no_numbers_in_the_table, 0, 8);
     tcase_add_loop_test(c, any_multiplier_computes, 0, 4);

@@ -472,7 +472,7 @@ START_TEST(alpha_is_fitted)
     fill(x, 2 * hidden, &seed, 1);
     for (size_t i = 2 * hidden; i < 8 * hidden; i++) /* each step half of the one before */
         x[i] = x[i - hidden] + 0.5f * (x[i - hidden] - x[i - 2 * hidden]);
-    ops->states(d, 0, 8, x);
+    ops->states(d, 0, 8, &(struct hidden_states){.x = x});
     ck_assert_int_eq(ops->propose(d, ids, 8, 1, 0.15f, out, p), 0); /* not the token that waits */
     ck_assert_int_eq(ops->propose(d, ids, 9, 1, 0.15f, out, p), 1);
     for (size_t i = 0; i < hidden; i++)

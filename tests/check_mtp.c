@@ -1,5 +1,5 @@
 /* The blocks of models' files that predict further tokens: their logits against a plain reference
- * (tests/tools/mtp_reference.py), what they draft, and that the text stays. */
+ * (tests/tools/mtp_reference.py, mtp_streams.py), what they draft, and that the text stays. */
 #include "engine/base/mem.h"
 #include "engine/convert/export.h"
 #include "engine/device/device.h"
@@ -8,14 +8,16 @@
 #include "tests/golden.h"
 #include "tests/support.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-static const char *const families_with[] = {"deepseek_v3",  "glm4_moe",     "qwen3_5_moe",
-                                            "cohere2_moe",  "step3p5",      "mimo_v2_flash",
-                                            "deepseek_v32", "longcat_flash"};
+static const char *const families_with[] = {"deepseek_v3",  "glm4_moe",    "qwen3_5_moe",
+                                            "cohere2_moe",  "step3p5",     "mimo_v2_flash",
+                                            "deepseek_v32", "deepseek_v4", "longcat_flash"};
 #define FAMILIES ((int)(sizeof families_with / sizeof *families_with))
 #define DRAFTS 4
 
@@ -123,13 +125,19 @@ static void block_logits(struct engine *g, const struct reference *r, int chunk,
 {
     struct session *s = g->mtp->session;
     const struct model *m = g->mtp->model;
-    size_t hidden = (size_t)m->hp.hidden;
-    float *states = mem_alloc((size_t)r->n * hidden, sizeof *states);
+    const struct forward *f = &g->forward;
+    size_t values = (size_t)hparams_state_values(&m->hp), beside = (size_t)hparams_beside(&m->hp);
+    float *states = mem_alloc((size_t)r->n * values, sizeof *states);
     struct error e = {0};
 
     for (int i = 0; i < r->n; i++)
-        model_norm(m, &m->mtp.state_norm, g->forward.x + (size_t)i * hidden,
-                   states + (size_t)i * hidden);
+        if (hparams_hyper(&m->hp))
+            memcpy(states + (size_t)i * values,
+                   f->inputs + (size_t)i * beside + hparams_streams_at(&m->hp),
+                   values * sizeof *states);
+        else
+            model_norm(m, &m->mtp.state_norm, f->x + (size_t)i * values,
+                       states + (size_t)i * values);
     engine_session_forget(s);
     s->states = states;
     s->states_at = 0;
@@ -266,6 +274,167 @@ START_TEST(written_files_draft_alike)
 }
 END_TEST
 
+/* ---- Halves of a join that are packed ---- */
+
+#define HALVES 2
+
+/* A value of FP8 E4M3 times a power of two, which BF16 holds exactly. */
+static uint16_t half_of(uint8_t code, int exponent)
+{
+    int digits = code & 7, e = code >> 3 & 15;
+    float x = e ? ldexpf(1.0f + (float)digits / 8, e - 7) : ldexpf((float)digits / 8, -6);
+    uint32_t bits;
+
+    x = ldexpf(code & 128 ? -x : x, exponent);
+    memcpy(&bits, &x, sizeof bits);
+    ck_assert_uint_eq(bits & 0xffff, 0);
+    return (uint16_t)(bits >> 16);
+}
+
+/* Appends a tensor to the header and the data. */
+static void put_tensor(json_t *head, const char *name, const char *dtype, json_t *shape, FILE *data,
+                       const void *bytes, size_t n)
+{
+    long at = ftell(data);
+
+    ck_assert_int_eq(json_object_set_new(head, name,
+                                         json_pack("{s:s, s:O, s:[I, I]}", "dtype", dtype, "shape",
+                                                   shape, "data_offsets", (json_int_t)at,
+                                                   (json_int_t)at + (json_int_t)n)),
+                     0);
+    ck_assert_uint_eq(fwrite(bytes, 1, n, data), n);
+}
+
+/* One half as FP8 with its scale beside, or as the same values. */
+static void put_half(json_t *head, const char *name, json_t *shape, FILE *data, size_t n,
+                     bool packed)
+{
+    uint8_t *codes = mem_alloc(n, 1), scale = 127 - 8;
+    uint16_t *values = mem_alloc(n, sizeof *values);
+    char beside[64];
+    json_t *one = json_pack("[i, i]", 1, 1);
+
+    for (size_t i = 0; i < n; i++) {
+        codes[i] = (uint8_t)(i * 37 + strlen(name) + name[6]);
+        codes[i] ^= (codes[i] & 127) == 127; /* no number */
+        values[i] = half_of(codes[i], scale - 127);
+    }
+    if (packed) {
+        snprintf(beside, sizeof beside, "%.*s.scale", (int)(strlen(name) - 7), name);
+        put_tensor(head, name, "F8_E4M3", shape, data, codes, n);
+        put_tensor(head, beside, "F8_E8M0", one, data, &scale, 1);
+    } else {
+        put_tensor(head, name, "BF16", shape, data, values, n * sizeof *values);
+    }
+    json_decref(one);
+    mem_free(codes);
+    mem_free(values);
+}
+
+/* The weights of DeepSeek V4's checkpoint with other halves. */
+static void write_weights(const char *path, bool packed)
+{
+    static const char *const halves[HALVES] = {"mtp.0.e_proj.weight", "mtp.0.h_proj.weight"};
+    char *in, *data = NULL, *text;
+    size_t n_in, n = 0;
+    uint64_t head;
+    FILE *blob = open_memstream(&data, &n), *f = fopen(path, "wb");
+    json_t *from, *to = json_object(), *entry;
+    const char *name;
+
+    n_in = whole_file(support_path("golden/families/deepseek_v4/model.safetensors"), &in);
+    memcpy(&head, in, sizeof head);
+    ck_assert(f && blob && (from = json_loadb(in + 8, (size_t)head, 0, NULL)));
+    json_object_foreach(from, name, entry)
+    {
+        json_t *at = json_object_get(entry, "data_offsets"),
+               *shape = json_object_get(entry, "shape");
+        size_t begin = (size_t)json_integer_value(json_array_get(at, 0)),
+               end = (size_t)json_integer_value(json_array_get(at, 1));
+        bool half = false;
+
+        if (!at)
+            continue;
+        ck_assert(8 + head + end <= n_in);
+        for (int i = 0; i < HALVES; i++)
+            half = half || strcmp(name, halves[i]) == 0;
+        if (half)
+            put_half(to, name, shape, blob, (end - begin) / 2, packed);
+        else
+            put_tensor(to, name, json_string_value(json_object_get(entry, "dtype")), shape, blob,
+                       in + 8 + head + begin, end - begin);
+    }
+    fclose(blob);
+    text = json_dumps(to, JSON_COMPACT);
+    head = strlen(text);
+    ck_assert(fwrite(&head, sizeof head, 1, f) == 1 && fwrite(text, head, 1, f) == 1 &&
+              fwrite(data, n, 1, f) == 1);
+    fclose(f);
+    json_decref(from);
+    json_decref(to);
+    free(text);
+    free(data);
+    mem_free(in);
+}
+
+static const char *folder_of_halves(bool packed)
+{
+    static char dir[400];
+    char path[500];
+    json_t *config = json_load_file(support_path("golden/families/deepseek_v4/config.json"), 0,
+                                    NULL);
+
+    snprintf(dir, sizeof dir, "%s/halves", support_tmpdir());
+    mkdir(dir, 0700);
+    if (packed)
+        json_object_set_new(config, "quantization_config",
+                            json_pack("{s:s, s:s, s:[i, i]}", "quant_method", "fp8", "fmt", "e4m3",
+                                      "weight_block_size", 128, 128));
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    ck_assert_int_eq(json_dump_file(config, path, 0), 0);
+    json_decref(config);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    write_weights(path, packed);
+    return dir;
+}
+
+/* Packed as DeepSeek V4's own checkpoints are, its two halves give what the same values give; so
+ * does the file that is written of them. */
+START_TEST(packed_halves_join)
+{
+    struct export_options o = {.type = export_type_find("f32"), .n_threads = 2};
+    struct reference r = reference_of("deepseek_v4");
+    size_t n = (size_t)(r.n - 1) * (size_t)r.n_vocab;
+    float *out[3];
+    char path[500];
+
+    for (int i = 0; i < 3; i++) {
+        const char *folder = folder_of_halves(i > 0);
+        struct export_report report;
+        struct engine *g;
+        struct error e = {0};
+
+        snprintf(path, sizeof path, "%s", folder);
+        if (i == 2) {
+            snprintf(path, sizeof path, "%s/halves.gguf", support_tmpdir());
+            ck_assert_msg(model_export(folder, path, &o, &report, &e) == 0, "%s", e.text);
+            ck_assert(report.mtp);
+        }
+        out[i] = mem_alloc(n, sizeof **out);
+        g = open_path(path, NULL, "mtp");
+        eval_prompt(g, &r);
+        block_logits(g, &r, 64, out[i]);
+        engine_close(g);
+    }
+    ck_assert(worst(out[0], r.logits, n) > 0.1); /* other values than the checkpoint's */
+    ck_assert_msg(worst(out[0], out[1], n) <= 1e-5, "%g", worst(out[0], out[1], n));
+    ck_assert_msg(worst(out[1], out[2], n) <= 1e-5, "%g", worst(out[1], out[2], n));
+    for (int i = 0; i < 3; i++)
+        mem_free(out[i]);
+    mem_free(r.bytes);
+}
+END_TEST
+
 /* A block that lacks experts stays behind, and the report names what it lacks; other parts that
  * nothing is computed with are named too. */
 START_TEST(what_is_left_out_is_said)
@@ -331,6 +500,7 @@ int main(void)
     tcase_add_loop_test(t, logits_are_the_references, 0, FAMILIES);
     tcase_add_loop_test(t, drafts_are_the_references, 0, FAMILIES);
     tcase_add_loop_test(t, written_files_draft_alike, 0, FAMILIES);
+    tcase_add_test(t, packed_halves_join);
     tcase_add_test(t, what_is_left_out_is_said);
     tcase_add_test(t, a_file_without_one_is_refused);
     tcase_add_test(t, an_incomplete_one_does_not_draft);

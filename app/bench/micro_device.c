@@ -119,7 +119,8 @@ static void print_all(const struct device_kernel *k, const struct device_kernel 
         printf("; %d of the model's %d layers", about->layers, about->of_layers);
     printf(".\n");
     if (about->shapes[0])
-        printf("Work-groups of one token, rows x work-items a row x blocks ahead: %s.\n",
+        printf("Work-groups of one token, rows x work-items a row x blocks ahead x bytes a load: "
+               "%s.\n",
                about->shapes);
     if (about->predicted)
         printf("Targets: for Phi-tiny's shape; at most 7 launches a layer of one token;\n500 "

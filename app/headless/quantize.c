@@ -181,7 +181,7 @@ int quantize_run(struct options *o, struct error *e)
     struct export_options x = {0};
     struct export_override overrides[OVERRIDES];
     enum dtype head, embeddings;
-    char *copies[OVERRIDES] = {NULL}, made[PATH_MAX];
+    char *copies[OVERRIDES] = {NULL}, made[PATH_MAX], drafter[16];
     int rc;
 
     if (o->quantize.n != 3)
@@ -198,6 +198,8 @@ int quantize_run(struct options *o, struct error *e)
         return error_set(e, ERR_USAGE,
                          "--quantize: %s is what is read; give the file to write another name",
                          o->quantize.items[2]);
+    option_word(&option_table[OPTION_ID_spec_type], o->spec_type, drafter, sizeof drafter);
+    x.without_mtp = strcmp(drafter, "none") == 0;
     if ((rc = read_overrides(o, &x, overrides, copies, e)) == 0 &&
         (rc = make_importance(o, made, sizeof made, e)) == 0) {
         x.importance = made[0] ? made : o->imatrix;

@@ -455,7 +455,9 @@ static void open_mtp(struct export *x, const char *in)
     struct model *m = x->m;
     struct error own = {0};
 
-    if (m->has_mtp && model_open_raw(&x->mtp, in, m, &own) < 0)
+    if (m->has_mtp && x->o->without_mtp)
+        leave_out(x, "the block that predicts further tokens", " (--spec-type none)");
+    else if (m->has_mtp && model_open_raw(&x->mtp, in, m, &own) < 0)
         leave_out(x, "the block that predicts further tokens: ", own.text);
     x->report->mtp = x->mtp != NULL;
     if (x->mtp && family_mtp(x->family, m->file, m->hp.n_layers, &x->mtp_read) &&

@@ -309,16 +309,19 @@ static void put_streams(struct gguf_writer *w, const struct model *m, const stru
 }
 
 /* The clamp of each layer's experts, for families whose files say it. */
-static void put_clamps(struct gguf_writer *w, const struct model *m, const struct family *family)
+static void put_clamps(struct gguf_writer *w, const struct model *m, const struct family *family,
+                       const struct model *mtp)
 {
     const char *name = renamed_key(family, "swiglu_clamp_exp");
     char key[EXPORT_KEY];
 
     if (!name)
         return;
-    gguf_put_array(w, export_key(family, name, key), GGUF_F32, (size_t)m->hp.n_layers);
+    gguf_put_array(w, export_key(family, name, key), GGUF_F32, listed_layers(m, mtp));
     for (int l = 0; l < m->hp.n_layers; l++)
         gguf_add_f32(w, hparams_layer(&m->hp, l)->ffn.limit);
+    if (mtp)
+        gguf_add_f32(w, hparams_layer(&mtp->hp, 0)->ffn.limit);
 }
 
 /* Which layers choose keys themselves, for families whose files say so. */
@@ -336,7 +339,8 @@ static void put_indexers(struct gguf_writer *w, const struct model *m, const str
 
 /* Tokens of a block that have a row of their own, and how many layers' experts follow from the
  * token, for families whose files say so. */
-static void put_blocks(struct gguf_writer *w, const struct model *m, const struct family *family)
+static void put_blocks(struct gguf_writer *w, const struct model *m, const struct family *family,
+                       const struct model *mtp)
 {
     const char *name = renamed_key(family, "compress_ratios");
     char key[EXPORT_KEY];
@@ -344,11 +348,13 @@ static void put_blocks(struct gguf_writer *w, const struct model *m, const struc
 
     if (!name)
         return;
-    gguf_put_array(w, export_key(family, name, key), GGUF_I32, (size_t)m->hp.n_layers);
+    gguf_put_array(w, export_key(family, name, key), GGUF_I32, listed_layers(m, mtp));
     for (int l = 0; l < m->hp.n_layers; l++) {
         gguf_add_i32(w, mixer_of(m, l)->block);
         by_token += hparams_layer(&m->hp, l)->ffn.router.by_token;
     }
+    if (mtp)
+        gguf_add_i32(w, mixer_of(mtp, 0)->block);
     export_put_u32(w, family, renamed_key(family, "num_hash_layers"), by_token);
 }
 
@@ -420,8 +426,8 @@ void export_put_layers(struct gguf_writer *w, const struct model *m, const struc
     put_limits(w, m, family, mtp, false);
     put_limits(w, m, family, mtp, true);
     put_rotated(w, m, family);
-    put_clamps(w, m, family);
-    put_blocks(w, m, family);
+    put_clamps(w, m, family, mtp);
+    put_blocks(w, m, family, mtp);
     put_indexers(w, m, family);
     put_ratios(w, m, family);
     put_ngrams(w, m, family);

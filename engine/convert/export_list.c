@@ -210,6 +210,8 @@ enum tensor_role export_role_of(const struct model *m, struct block_id id, enum 
     const struct mixer_shape *mixer = &hparams_layer(&m->hp, id.layer)->mixer;
     bool dense = s->kind == FFN_DENSE;
 
+    if (m->mtp.join.rows && part >= MATRIX_HYPER_END_DOWN && part <= MATRIX_HYPER_END_MIX)
+        return (enum tensor_role)(roles[part] - TENSOR_HYPER_END_NORM + TENSOR_MTP_END_NORM);
     if (part == MATRIX_Q && (mixer->kind == MIXER_MLA || mixer->kind == MIXER_COMPRESSED) &&
         mixer->q_rank)
         return TENSOR_Q_B;
@@ -682,7 +684,7 @@ static int add_hyper(struct export *x, enum tensor_role role, int l, const struc
     return add_vector(x, role + HYPER_NORM, l, false, w->norm, n * hidden, 0) ||
            add_vector(x, role + HYPER_BASE, l, false, w->base, w->mix.rows, 0) ||
            add_vector(x, role + HYPER_SCALE, l, false, w->scale,
-                      role == TENSOR_HYPER_END_NORM ? 1 : 3, 0);
+                      role == TENSOR_HYPER_END_NORM || role == TENSOR_MTP_END_NORM ? 1 : 3, 0);
 }
 
 /* What mixes the streams around a layer, and the norm behind its learned residual. */
@@ -694,7 +696,9 @@ static int add_streams(struct export *x, int l)
     if (hparams_hyper(&x->m->hp))
         return add_hyper(x, TENSOR_HYPER_MIXER_NORM, l, &w->hyper[0]) ||
                add_hyper(x, TENSOR_HYPER_FFN_NORM, l, &w->hyper[1]) ||
-               (l == 0 && add_hyper(x, TENSOR_HYPER_END_NORM, 0, &x->m->hyper_end));
+               (l == 0 &&
+                add_hyper(x, x->family->is_mtp ? TENSOR_MTP_END_NORM : TENSOR_HYPER_END_NORM, 0,
+                          &x->m->hyper_end));
     return add_norm(x, TENSOR_STREAM_NORM, l, &w->stream_norm) ||
            add_vector(x, TENSOR_STREAM_ROUTER, l, false, w->stream_router, n, hidden) ||
            add_vector(x, TENSOR_STREAM_PREDICT, l, false, w->stream_predict, n * n, n) ||

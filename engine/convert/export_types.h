@@ -58,6 +58,7 @@ struct export_options {
     const struct adapter_request *adapters;
     int n_adapters;
     const char *importance; /* an importance matrix's file; NULL: none */
+    bool without_mtp;       /* a folder's MTP block is left out */
     int n_threads;
     /* About 10 times a second; non-zero cancels. May be NULL. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);

@@ -25,6 +25,7 @@ bool tensor_kind_rounded(const struct tensor_view *t)
         "hc_attn_fn",
         "hc_ffn_fn",
         "output_hc_fn",
+        "hc_head_fn",
         "per_layer_model_proj",
         "ffn_gate_tid2eid",
         "indexer.proj",

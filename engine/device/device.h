@@ -255,11 +255,14 @@ struct multiply_job {
 };
 
 /* For an MTP block (model.h, struct mtp_weights): joins embeddings and hidden states, both normed,
- * into the residual stream that its layer starts from. */
+ * into the residual stream that its layer starts from. Hyper-connected: states is not read; inputs,
+ * as in combine_job, has the states in the streams' places, which become the joined ones, and x
+ * what the layer's mixer reads (rule 17). */
 struct join_job {
     int rows;
     const float *embeddings, *states; /* (rows, hidden) each */
     float *x;                         /* (rows, hidden), must not overlap them */
+    float *inputs;                    /* NULL: not hyper-connected */
 };
 
 /* Whole layers first .. last-1, routing included, x updated in place; experts/weights of every

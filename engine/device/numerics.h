@@ -141,7 +141,8 @@
  * of m_(2n+in+j) with scale_2, products and sums rounded each: each row's num_exp(B_ij - max) /
  * their sum upwards, + eps; then each column over its sum (upwards) + eps, and each row and column
  * so, by turns, rounds - 1 times. x = rule 9's sum of r_i * S_i from +0; S_j = that of y, S_1 ..
- * S_n with g_j, B_1j .. B_nj. The end reads the same way.
+ * S_n with g_j, B_1j .. B_nj. The end reads the same way. An MTP block's S_i at first: its join
+ * (rule 2 or 11) of rule 5 of the embedding and, behind it, rule 5 of its model's S_i at the end.
  *
  * 18. Convolved attention, F32 and token after token, from the projections of queries q_h, keys k_g
  * and two halves of values (rule 2 or 11). The first convolution of a channel of q or k: acc from

@@ -91,6 +91,8 @@ static enum dtype exact_type(const struct binding *b, const struct matrix_job *j
 {
     const struct tensor_view *t = j->tensor;
 
+    if (j->beside)
+        return job_type(j);
     if (t->packed && (t->type == DTYPE_F8 ? j->split.across : b->options->exact))
         return DTYPE_F32;
     if (t->packed && t->packed->order && (j->split.stride || b->options->in_file_order))
@@ -1224,6 +1226,27 @@ static bool has(const struct binding *b, enum tensor_role role)
     return family_tensor(b->family, b->model->file, role, 0, 0, false) != NULL;
 }
 
+/* Its join, whose halves may be two tensors. */
+static int bind_join(struct binding *b, struct error *e)
+{
+    struct model *m = b->model;
+    int hidden = m->hp.hidden, rc;
+    const struct tensor_view *embedding, *state;
+
+    if (!has(b, TENSOR_MTP_JOIN_EMBEDDING) && !has(b, TENSOR_MTP_JOIN_STATE))
+        return bind_plain(b, &m->mtp.join, TENSOR_MTP_JOIN, 0, hidden, 2 * hidden, e);
+    if (!(embedding = want(b, TENSOR_MTP_JOIN_EMBEDDING, 0, 0, e)) ||
+        !(state = want(b, TENSOR_MTP_JOIN_STATE, 0, 0, e)))
+        return ERR_MODEL;
+    if ((rc = check_shape(b, embedding, hidden, hidden, 0, e)) ||
+        (rc = check_shape(b, state, hidden, hidden, 0, e)))
+        return rc;
+    return add_job(
+        b, TENSOR_MTP_JOIN, 0,
+        (struct matrix_job){.matrix = &m->mtp.join, .tensor = embedding, .beside = state}, hidden,
+        2 * hidden, e);
+}
+
 /* Binds the MTP block. */
 static int bind_mtp(struct binding *b, struct error *e)
 {
@@ -1248,7 +1271,7 @@ static int bind_mtp(struct binding *b, struct error *e)
     if (b->family->mtp_normed)
         m->mtp.state_norm = of->output_norm;
     b->counted = &b->total.attention;
-    if ((rc = bind_plain(b, &m->mtp.join, TENSOR_MTP_JOIN, 0, hidden, 2 * hidden, e)))
+    if ((rc = bind_join(b, e)) || (hparams_hyper(&m->hp) && (rc = bind_hyper_end(b, e))))
         return rc;
     b->counted = &b->total.head;
     if (has(b, TENSOR_MTP_HEAD))

@@ -36,11 +36,21 @@ struct matrix_job {
     bool paged;             /* it stays on disk: `to` is unused */
     struct job_split split; /* stride 0: all rows from there on */
     struct job_heads heads; /* experts 0: none of that */
+    /* whose rows follow the tensor's, as further columns: both (rows, cols); NULL: none */
+    const struct tensor_view *beside;
 };
 
 static inline bool gathered(const struct matrix_job *j)
 {
-    return j->row_step != 0 || j->tensor->packed || j->heads.experts;
+    return j->row_step != 0 || j->tensor->packed || j->heads.experts || j->beside;
+}
+
+/* The type of a job's rows as read from the file; of two tensors that differ or are packed: F32. */
+static inline enum dtype job_type(const struct matrix_job *j)
+{
+    const struct tensor_view *t = j->tensor, *more = j->beside;
+
+    return more && (t->packed || more->packed || t->type != more->type) ? DTYPE_F32 : t->type;
 }
 
 /* How a vector's values are transformed. */
@@ -101,7 +111,7 @@ int bind_bias(struct binding *b, const float **bias, enum tensor_role role, int 
 /* The vector bound last has weights of a norm. Norm weights may be stored as offsets from 1;
  * llama.cpp's converter has added the 1. */
 void bind_one_more(struct binding *b);
-/* bind_hyper.c: a layer's hyper-connections; the model's end of them. */
+/* bind_hyper.c: a layer's hyper-connections; the end of them, the model's or its MTP block's. */
 int bind_hyper(struct binding *b, struct layer_weights *w, int layer, struct error *e);
 int bind_hyper_end(struct binding *b, struct error *e);
 /* bind_ngrams.c: what a layer's n-grams have, if it has any. */

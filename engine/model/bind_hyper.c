@@ -37,10 +37,28 @@ int bind_hyper(struct binding *b, struct layer_weights *w, int layer, struct err
     return rc ? rc : bind_place(b, &w->hyper[1], TENSOR_HYPER_FFN_NORM, layer, rows, 3, e);
 }
 
+/* The end of the model that an MTP block is of. */
+static struct hyper_weights end_of(const struct model *of)
+{
+    struct hyper_weights w = of->hyper_end;
+
+    w.down.lora = w.up.lora = w.mix.lora = NULL; /* strengths are the model's sessions' */
+    return w;
+}
+
+/* An MTP block's end may be its model's in GGUF files, as llama.cpp computes it there. */
 int bind_hyper_end(struct binding *b, struct error *e)
 {
     const struct hparams *hp = &b->model->hp;
+    const struct model *of = b->options->mtp_of;
+    bool gated = hp->stream_kind == STREAMS_GATED;
+    int first = of ? TENSOR_MTP_END_NORM : TENSOR_HYPER_END_NORM;
 
-    return bind_place(b, &b->model->hyper_end, TENSOR_HYPER_END_NORM, 0,
-                      hp->stream_kind == STREAMS_GATED ? 0 : hp->streams, 1, e);
+    if (of && weight_file_format(b->model->file) == WEIGHT_GGUF &&
+        !family_tensor(b->family, b->model->file, first + (gated ? HYPER_DOWN : HYPER_MIX), 0, 0,
+                       false)) {
+        b->model->hyper_end = end_of(of);
+        return 0;
+    }
+    return bind_place(b, &b->model->hyper_end, first, 0, gated ? 0 : hp->streams, 1, e);
 }

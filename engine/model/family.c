@@ -47,20 +47,35 @@ struct meta_value family_meta(const struct family *family, const struct weight_f
     return (struct meta_value){0};
 }
 
-#define LAYER_NAMES "model.layers.%l."
+static bool starts(const char *name, const char *with)
+{
+    return strncmp(name, with, strlen(with)) == 0;
+}
+
+/* What follows a layer's prefix in a name of folders; NULL: it is not a layer's. */
+static const char *behind_layer(const char *pattern)
+{
+    static const char *const prefixes[] = {"model.layers.%l.", "layers.%l."};
+
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (starts(pattern, prefixes[i]))
+            return pattern + strlen(prefixes[i]);
+    return NULL;
+}
 
 static void expand(const struct family *family, const char *pattern, int layer, int expert,
                    bool bias, char *out, size_t size)
 {
-    const char *moved = family->is_mtp ? family->mtp : NULL; /* numbered from 0 */
+    const char *moved = family->is_mtp ? family->mtp : NULL,
+               *rest = moved ? behind_layer(pattern) : NULL;
     char whole[200];
     size_t n = 0;
     int parts = family->parts ? family->parts : 1;
 
-    if (moved && strncmp(pattern, LAYER_NAMES, strlen(LAYER_NAMES)) == 0) {
-        snprintf(whole, sizeof whole, "%s%s", moved, pattern + strlen(LAYER_NAMES));
+    if (rest) {
+        snprintf(whole, sizeof whole, "%s%s", moved, rest);
         pattern = whole;
-    } else {
+    } else if (!moved || !starts(pattern, moved)) {
         layer += family->first_layer;
     }
     for (const char *p = pattern; *p && n + 12 < size; p++) {
@@ -133,7 +148,9 @@ bool family_mtp(const struct family *family, const struct weight_file *f, int n_
     *out = *family;
     out->is_mtp = true;
     out->first_layer = n_layers;
-    return family->extra_layers && family_tensor(out, f, TENSOR_MTP_JOIN, 0, 0, false);
+    return family->extra_layers && (family_tensor(out, f, TENSOR_MTP_JOIN, 0, 0, false) ||
+                                    family_tensor(out, f, TENSOR_MTP_JOIN_EMBEDDING, 0, 0, false) ||
+                                    family_tensor(out, f, TENSOR_MTP_JOIN_STATE, 0, 0, false));
 }
 
 bool family_tensor_is(const struct family *family, const struct weight_file *f,
@@ -167,8 +184,12 @@ void family_tensor_name(const struct family *family, const struct weight_file *f
                         enum tensor_role role, int layer, int expert, char *out, size_t size)
 {
     const char *const *names = spellings(family, f, role, false);
+    int i = 0;
 
-    expand(family, names[0] ? names[0] : "?", layer, expert, false, out, size);
+    while (family->is_mtp && family->mtp_spelt_last && i + 1 < FAMILY_NAMES && names[i + 1] &&
+           weight_file_format(f) != WEIGHT_GGUF)
+        i++;
+    expand(family, names[i] ? names[i] : "?", layer, expert, false, out, size);
 }
 
 void family_gguf_name(const struct family *family, enum tensor_role role, int layer, bool recurrent,

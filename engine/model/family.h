@@ -211,6 +211,16 @@ enum tensor_role {
     TENSOR_MTP_NORM,
     TENSOR_MTP_EMBEDDINGS,
     TENSOR_MTP_HEAD,
+    /* the join's halves, (hidden, hidden) each, if it is in two: the embedding's, the state's */
+    TENSOR_MTP_JOIN_EMBEDDING,
+    TENSOR_MTP_JOIN_STATE,
+    /* the end of its hyper-connections, in the order of enum hyper_part */
+    TENSOR_MTP_END_NORM,
+    TENSOR_MTP_END_DOWN,
+    TENSOR_MTP_END_UP,
+    TENSOR_MTP_END_MIX,
+    TENSOR_MTP_END_BASE,
+    TENSOR_MTP_END_SCALE,
     TENSOR_ROLES
 };
 
@@ -285,14 +295,17 @@ struct family {
     int parts;
     /* prefix of such a layer's names in folders, if it is not "model.layers.%l."; NULL: it is.
      * Layers are numbered from 0 behind it. mtp_normed: its input and output hidden states are
-     * after the last norm */
+     * after the last norm. mtp_spelt_last: of several names of a tensor there the last one is the
+     * block's, for messages */
     const char *mtp;
-    bool mtp_normed;
+    bool mtp_normed, mtp_spelt_last;
     /* it may lack a last norm: then its model's is used; it sees all keys, and is rotated */
     bool mtp_last_norm, mtp_sees_all;
     /* the layer whose mixer the MTP block's is like; NULL: the last one with attention. Its lists
      * have the block after the layers */
     int (*mtp_like)(const struct hparams *hp, struct describer *d);
+    /* changes that layer's shape to the block's own; hp: the model's. NULL: no change */
+    void (*mtp_layer)(const struct hparams *hp, struct layer_shape *s, struct describer *d);
     /* In family_mtp's copy: number of its first layer in the file, by names without that prefix */
     bool is_mtp;
     int first_layer;

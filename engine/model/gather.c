@@ -1,19 +1,40 @@
 /* See gather.h. */
 #include "engine/model/gather.h"
 
+#include "engine/base/mem.h"
+#include "engine/file/blocks.h"
 #include "engine/file/packed.h"
+#include "engine/layout/pack.h"
 
 #include <string.h>
 
-enum dtype gather_type(const struct matrix_job *j)
+/* Row r of two tensors, one beside the other. */
+static void join_columns(const struct matrix_job *j, int r, uint8_t *out)
 {
-    return j->tensor->type;
+    const struct tensor_view *const parts[] = {j->tensor, j->beside};
+    enum dtype type = job_type(j);
+
+    for (int i = 0; i < 2; i++) {
+        const struct tensor_view *t = parts[i];
+        int cols = (int)t->dims[1];
+        const uint8_t *from = t->packed ? NULL
+                                        : (const uint8_t *)t->data +
+                                              (size_t)r * dtype_row_bytes(t->type, cols);
+
+        if (t->packed)
+            packed_values(t, r, (float *)(void *)out);
+        else if (t->type == type)
+            memcpy(out, from, dtype_row_bytes(type, cols));
+        else
+            row_to_f32(t->type, from, cols, (float *)(void *)out);
+        out += dtype_row_bytes(type, cols);
+    }
 }
 
 /* Column by column: memory that is read together is contiguous. */
 static void transpose(const struct matrix_job *j, const uint8_t *from, int n, uint8_t *out)
 {
-    size_t unit = (size_t)dtype_info(gather_type(j))->bytes, row = unit * (size_t)j->matrix->cols;
+    size_t unit = (size_t)dtype_info(job_type(j))->bytes, row = unit * (size_t)j->matrix->cols;
 
     for (int c = 0; c < j->matrix->cols; c++, from += j->col_step)
         for (int r = 0; r < n; r++)
@@ -23,7 +44,7 @@ static void transpose(const struct matrix_job *j, const uint8_t *from, int n, ui
 /* The job's rows among those of a packed tensor. */
 static int64_t packed_first(const struct matrix_job *j, int *step)
 {
-    size_t row = dtype_row_bytes(gather_type(j), j->matrix->cols);
+    size_t row = dtype_row_bytes(job_type(j), j->matrix->cols);
 
     *step = j->row_step ? (int)(j->row_step / row) : 1;
     return (int64_t)(j->from / row);
@@ -31,7 +52,7 @@ static int64_t packed_first(const struct matrix_job *j, int *step)
 
 static void gather_packed(const struct matrix_job *j, int first, int n, uint8_t *out)
 {
-    size_t row = dtype_row_bytes(gather_type(j), j->matrix->cols);
+    size_t row = dtype_row_bytes(job_type(j), j->matrix->cols);
     int step, most;
     int64_t at = packed_first(j, &step) + (int64_t)first * step;
 
@@ -54,7 +75,7 @@ static void regroup(const struct matrix_job *j, int r, uint8_t *out)
 {
     const struct job_heads *h = &j->heads;
     const uint8_t *from = j->tensor->data;
-    size_t row = dtype_row_bytes(gather_type(j), j->matrix->cols), part = row / (size_t)h->experts,
+    size_t row = dtype_row_bytes(job_type(j), j->matrix->cols), part = row / (size_t)h->experts,
            each = part / (size_t)h->heads;
     int head = r / h->dim, at;
 
@@ -73,8 +94,12 @@ static void regroup(const struct matrix_job *j, int r, uint8_t *out)
 void gather_rows(const struct matrix_job *j, int first, int n, uint8_t *out)
 {
     const uint8_t *from = (const uint8_t *)j->tensor->data + j->from + (size_t)first * j->row_step;
-    size_t row = dtype_row_bytes(gather_type(j), j->matrix->cols);
+    size_t row = dtype_row_bytes(job_type(j), j->matrix->cols);
 
+    for (int r = 0; r < n && j->beside; r++)
+        join_columns(j, first + r, out + (size_t)r * row);
+    if (j->beside)
+        return;
     if (j->tensor->packed) {
         gather_packed(j, first, n, out);
         return;
@@ -91,10 +116,30 @@ void gather_rows(const struct matrix_job *j, int first, int n, uint8_t *out)
         memcpy(out + (size_t)r * row, from + (size_t)r * j->row_step, row);
 }
 
+const struct tensor_view *gather_broken(const struct matrix_job *j)
+{
+    const struct tensor_view *t = j->tensor;
+    int cols = (int)t->dims[t->n_dims - 1];
+    float *row = j->beside ? mem_alloc((size_t)cols, sizeof *row) : NULL;
+    bool finite = row != NULL;
+
+    for (int r = 0; r < j->matrix->rows && finite; r++) {
+        size_t bytes = dtype_row_bytes(t->type, cols);
+
+        if (t->packed)
+            packed_values(t, r, row);
+        else
+            row_to_f32(t->type, (const uint8_t *)t->data + (size_t)r * bytes, cols, row);
+        finite = blocks_finite(DTYPE_F32, row, (size_t)cols * sizeof *row);
+    }
+    mem_free(row);
+    return finite ? j->beside : t;
+}
+
 void gather_span(const struct matrix_job *j, size_t *offset, size_t *bytes)
 {
     const struct matrix *m = j->matrix;
-    size_t unit = (size_t)dtype_info(gather_type(j))->bytes;
+    size_t unit = (size_t)dtype_info(job_type(j))->bytes;
     int64_t first;
     int step;
 
@@ -105,7 +150,7 @@ void gather_span(const struct matrix_job *j, size_t *offset, size_t *bytes)
                     offset, bytes);
         return;
     }
-    if (j->heads.experts) {
+    if (j->heads.experts || j->beside) {
         *offset = 0;
         *bytes = j->tensor->bytes;
         return;
@@ -113,5 +158,5 @@ void gather_span(const struct matrix_job *j, size_t *offset, size_t *bytes)
     *offset = j->from;
     *bytes = (size_t)(m->rows - 1) * j->row_step + (j->col_step
                                                         ? (size_t)(m->cols - 1) * j->col_step + unit
-                                                        : dtype_row_bytes(gather_type(j), m->cols));
+                                                        : dtype_row_bytes(job_type(j), m->cols));
 }

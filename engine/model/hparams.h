@@ -127,6 +127,18 @@ static inline int hparams_beside(const struct hparams *hp)
            2 * hp->router_row;
 }
 
+/* Where among those the streams are; hyper-connected only. */
+static inline int hparams_streams_at(const struct hparams *hp)
+{
+    return hparams_inputs(hp) + hp->hidden;
+}
+
+/* Values of a hidden state as an MTP block takes and makes it: hyper-connected, all streams. */
+static inline int hparams_state_values(const struct hparams *hp)
+{
+    return hparams_hyper(hp) ? hp->streams * hp->hidden : hp->hidden;
+}
+
 /* Where among those a layer's router leaves its row: two take turns, so that a layer's can be
  * computed again, or ahead of time. */
 static inline int hparams_router_row(const struct hparams *hp, int layer)

@@ -184,6 +184,16 @@ static int extra_layers(const struct family *family, const struct weight_file *f
     return v.type == META_INT && v.i > 0 && v.i < 64 ? (int)v.i : 0;
 }
 
+/* llama.cpp's converter writes the MTP block of some families into a file of its own. */
+static bool is_block_alone(const struct family *family, const struct weight_file *f, int n_layers)
+{
+    struct family block;
+
+    return !family_tensor(family, f, TENSOR_ATTENTION_NORM, 0, 0, false) &&
+           !family_tensor(family, f, TENSOR_EXPERT_NORM, 0, 0, false) &&
+           family_mtp(family, f, n_layers, &block);
+}
+
 static int infer_sizes(struct hparams *hp, const struct family *family, const struct weight_file *f,
                        struct error *e)
 {
@@ -202,6 +212,11 @@ static int infer_sizes(struct hparams *hp, const struct family *family, const st
     if (family->extra_layers && hp->n_layers > extra_layers(family, f) &&
         weight_file_format(f) == WEIGHT_GGUF)
         hp->n_layers -= extra_layers(family, f);
+    if (hp->n_layers && is_block_alone(family, f, hp->n_layers))
+        return error_set(e, ERR_MODEL,
+                         "%s: it holds nothing but a block that predicts further tokens, which is "
+                         "read only from the file of its model",
+                         weight_file_path(f));
     while (!hp->n_layers ||
            (!family->extra_layers &&
             family_tensor(family, f, TENSOR_ATTENTION_NORM, hp->n_layers, 0, false))) {

@@ -21,6 +21,7 @@
 #include "engine/layout/pack.h"
 #include "engine/file/packed.h"
 #include "engine/model/finite.h"
+#include "engine/model/gather.h"
 #include "engine/model/numa.h"
 #include "engine/model/repack.h"
 
@@ -127,7 +128,7 @@ static void note(struct load *l, const struct matrix_job *j, bool finite)
     const struct tensor_view *none = NULL;
 
     if (!finite)
-        atomic_compare_exchange_strong(&l->broken, &none, j->tensor);
+        atomic_compare_exchange_strong(&l->broken, &none, gather_broken(j));
 }
 
 static void pack_part(struct load *l, const struct piece *p, uint8_t *scratch)

@@ -156,7 +156,8 @@ struct layer_weights {
 /* An MTP block, which predicts further tokens (DeepSeek-V3's technical report, arXiv:2412.19437,
  * 2.2; Qwen's and GLM's differ only in what is normed): it joins a token's embedding and the
  * model's hidden state at the position before; from that its layer makes a hidden state, and the
- * head the token after the next one. */
+ * head the token after the next one. Of hyper-connected streams (DeepSeek V4's) the state is all of
+ * them: the embedding is joined with each, and its layer starts from the results. */
 struct mtp_weights {
     struct norm_weights embedding_norm, hidden_norm;
     struct matrix join; /* (hidden, 2 hidden): embedding, then hidden state */

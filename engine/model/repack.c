@@ -70,7 +70,7 @@ struct piece repack_whole(const struct matrix_job *j)
 /* Whether the rows are converted to a type that pack_rows does not quantise to. */
 static bool is_rounded(const struct matrix_job *j)
 {
-    return !j->split.stride && j->tensor->type != j->matrix->type && !row_writable(j->matrix->type);
+    return !j->split.stride && job_type(j) != j->matrix->type && !row_writable(j->matrix->type);
 }
 
 static void round_groups(const struct piece *p, uint8_t *to, uint8_t *scratch)
@@ -181,10 +181,10 @@ bool repack_look(const struct piece *p)
 
 static bool rows_finite(const struct matrix_job *j, int n, const uint8_t *rows)
 {
-    size_t row = dtype_row_bytes(gather_type(j), j->matrix->cols);
+    size_t row = dtype_row_bytes(job_type(j), j->matrix->cols);
 
-    if (gather_type(j) != DTYPE_F8)
-        return blocks_finite(gather_type(j), rows, (size_t)n * row);
+    if (job_type(j) != DTYPE_F8)
+        return blocks_finite(job_type(j), rows, (size_t)n * row);
     for (int r = 0; r < n; r++)
         if (!f8_finite(rows + (size_t)r * row, j->matrix->cols))
             return false;
@@ -212,7 +212,7 @@ static bool pack_gathered(const struct piece *p, uint8_t *to, uint8_t *scratch)
     const struct matrix_job *j = p->job;
     const struct matrix *m = j->matrix;
     int wide = m->width ? m->width : GATHER_ROWS;
-    size_t from_bytes = dtype_row_bytes(gather_type(j), m->cols),
+    size_t from_bytes = dtype_row_bytes(job_type(j), m->cols),
            bytes = dtype_row_bytes(m->type, m->cols);
     uint8_t *rows = scratch + (size_t)m->cols * sizeof(float),
             *rounded = rows + (size_t)wide * from_bytes;
@@ -221,7 +221,7 @@ static bool pack_gathered(const struct piece *p, uint8_t *to, uint8_t *scratch)
     for (int first = 0; first < m->rows; first += wide, to += (size_t)wide * bytes) {
         int n = m->rows - first < wide ? m->rows - first : wide;
 
-        if (j->tensor->packed && m->type != j->tensor->type) {
+        if (j->tensor->packed && !j->beside && m->type != j->tensor->type) {
             finite &= convert_packed(j, first, n, (float *)(void *)scratch, rounded);
             pack_rows(to, m->type, m->width, rounded, m->type, n, m->cols, 0,
                       pack_groups(n, m->width));
@@ -230,12 +230,12 @@ static bool pack_gathered(const struct piece *p, uint8_t *to, uint8_t *scratch)
         gather_rows(j, first, n, rows);
         finite &= rows_finite(j, n, rows);
         if (!is_rounded(j)) {
-            pack_rows(to, m->type, m->width, rows, gather_type(j), n, m->cols, 0,
+            pack_rows(to, m->type, m->width, rows, job_type(j), n, m->cols, 0,
                       pack_groups(n, m->width));
             continue;
         }
         for (int r = 0; r < n; r++) {
-            row_to_f32(gather_type(j), rows + (size_t)r * from_bytes, m->cols,
+            row_to_f32(job_type(j), rows + (size_t)r * from_bytes, m->cols,
                        (float *)(void *)scratch);
             quantise_row(m->type, (float *)(void *)scratch, NULL, m->cols,
                          rounded + (size_t)r * bytes);
@@ -254,7 +254,7 @@ size_t repack_scratch(const struct matrix_job *j)
     if (!is_rounded(j) && !j->split.stride && !gathered(j))
         return 0;
     bytes += j->split.stride ? split_floats(j) * sizeof(float) + dtype_row_bytes(m->type, m->cols)
-             : gathered(j)   ? GATHER_ROWS * dtype_row_bytes(gather_type(j), m->cols)
+             : gathered(j)   ? GATHER_ROWS * dtype_row_bytes(job_type(j), m->cols)
                              : 0;
     return (bytes + 63) / 64 * 64;
 }

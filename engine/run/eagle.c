@@ -94,12 +94,12 @@ static void keep_state(struct drafter *d, const float *x)
     d->n += d->n < 2;
 }
 
-static void keep_states(struct drafter *d, int pos, int rows, const float *x)
+static void keep_states(struct drafter *d, int pos, int rows, const struct hidden_states *h)
 {
     if (pos != d->pos + 1)
         d->n = 0;
     for (int i = 0; i < rows; i++)
-        keep_state(d, x + (size_t)i * hidden_of(d));
+        keep_state(d, h->x + (size_t)i * hidden_of(d));
     d->pos = pos + rows - 1;
 }
 

@@ -163,7 +163,7 @@ struct session {
     int ahead_at;
     struct speculation spec;
     /* For the MTP block: the hidden states joined with its tokens from position states_at on, (…,
-     * hidden); owned by the drafter (mtp.c) */
+     * hparams_state_values); owned by the drafter (mtp.c) */
     const float *states;
     int states_at;
     /* something may not be on disk yet; where its newest messages start */

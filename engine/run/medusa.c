@@ -50,12 +50,12 @@ static void expect(const struct drafter *d, int most, float *p)
         p[i] = 0;
 }
 
-static void keep_state(struct drafter *d, int pos, int rows, const float *x)
+static void keep_state(struct drafter *d, int pos, int rows, const struct hidden_states *h)
 {
     size_t hidden = (size_t)d->model->model->hp.hidden;
 
     if (rows)
-        memcpy(d->state, x + (size_t)(rows - 1) * hidden, hidden * sizeof *x);
+        memcpy(d->state, h->x + (size_t)(rows - 1) * hidden, hidden * sizeof *h->x);
     d->pos = rows ? pos + rows - 1 : d->pos < pos ? d->pos : -1;
 }
 

@@ -4,8 +4,9 @@
  * predicts the following token; to continue on its own it uses its own hidden state instead of the
  * model's. The model's states are kept only for the newest positions and read when drafts are
  * wanted, so a block that never drafts costs a copy per token. If more tokens came in between, it
- * restarts further on: only distances between positions matter. It is not in draft/ because those
- * drafters do not use an engine. Engine thread. */
+ * restarts further on: only distances between positions matter. A state of hyper-connected streams
+ * is all of them (hparams_state_values). It is not in draft/ because those drafters do not use an
+ * engine. Engine thread. */
 #include "engine/base/mem.h"
 #include "engine/run/draft/chain.h"
 #include "engine/run/engine.h"
@@ -18,15 +19,21 @@
 
 struct drafter {
     struct draft_reader reader;
-    float *states;  /* (HELD, hidden): that of position p in row p % HELD */
-    float *own;     /* (hidden): its own, of the row computed last */
+    float *states;  /* (HELD, values of a state): that of position p in row p % HELD */
+    float *own;     /* its own state, of the row computed last */
     int from, upto; /* range of positions with states */
     int base, read; /* rows of the session made from the model's states; the rest is drafted */
 };
 
-static size_t hidden_of(const struct drafter *d)
+/* Values of a state. */
+static size_t values_of(const struct drafter *d)
 {
-    return (size_t)d->reader.model->model->hp.hidden;
+    return (size_t)hparams_state_values(&d->reader.model->model->hp);
+}
+
+static float *state_at(const struct drafter *d, int pos)
+{
+    return d->states + (size_t)(pos % HELD) * values_of(d);
 }
 
 static void release(struct drafter *d)
@@ -38,10 +45,10 @@ static void release(struct drafter *d)
 
 static int init(struct drafter *d, struct engine *model, struct error *e)
 {
-    size_t hidden = (size_t)model->model->hp.hidden;
+    size_t values = (size_t)hparams_state_values(&model->model->hp);
 
-    d->states = mem_alloc(HELD * hidden, sizeof *d->states);
-    d->own = mem_alloc(hidden, sizeof *d->own);
+    d->states = mem_alloc(HELD * values, sizeof *d->states);
+    d->own = mem_alloc(values, sizeof *d->own);
     return d->states && d->own ? draft_reader_init(&d->reader, model, e)
                                : error_set(e, ERR_MEMORY, "no memory for drafts");
 }
@@ -51,15 +58,20 @@ static void expect(const struct drafter *d, int most, float *p)
     sureness_expect(&d->reader.sureness, most, p);
 }
 
-static void keep_states(struct drafter *d, int pos, int rows, const float *x)
+static void keep_states(struct drafter *d, int pos, int rows, const struct hidden_states *h)
 {
     const struct model *m = d->reader.model->model;
 
     if (pos > d->upto || pos < d->from)
         d->from = pos;
-    for (int i = rows > HELD ? rows - HELD : 0; i < rows; i++)
-        model_norm(m, &m->mtp.state_norm, x + (size_t)i * hidden_of(d),
-                   d->states + (size_t)((pos + i) % HELD) * hidden_of(d));
+    for (int i = rows > HELD ? rows - HELD : 0; i < rows; i++) {
+        if (h->streams)
+            memcpy(state_at(d, pos + i), h->streams + (size_t)i * h->stride,
+                   values_of(d) * sizeof *d->states);
+        else
+            model_norm(m, &m->mtp.state_norm, h->x + (size_t)i * values_of(d),
+                       state_at(d, pos + i));
+    }
     d->upto = pos + rows;
     if (d->upto - d->from > HELD)
         d->from = d->upto - HELD;
@@ -89,9 +101,15 @@ static void take_own(struct drafter *d)
     const struct forward *f = &d->reader.model->forward;
     const struct model *m = d->reader.model->model;
     static const struct norm_weights none;
+    size_t last = (size_t)(f->rows - 1);
 
-    model_norm(m, m->mtp.state_norm.weight ? &m->output_norm : &none,
-               f->x + (size_t)(f->rows - 1) * hidden_of(d), d->own);
+    if (hparams_hyper(&m->hp))
+        memcpy(d->own,
+               f->inputs + last * (size_t)hparams_beside(&m->hp) + hparams_streams_at(&m->hp),
+               values_of(d) * sizeof *d->own);
+    else
+        model_norm(m, m->mtp.state_norm.weight ? &m->output_norm : &none,
+                   f->x + last * values_of(d), d->own);
 }
 
 /* Appends rows: tokens, and the states joined with them. logits: of the last one, or NULL. */
@@ -139,7 +157,7 @@ static bool read_along(struct drafter *d, const int *ids, int n)
         int pos = d->base + d->read, rows = last - pos;
 
         rows = rows < HELD - pos % HELD ? rows : HELD - pos % HELD;
-        if (!extend(d, ids + pos + 1, rows, d->states + (size_t)(pos % HELD) * hidden_of(d),
+        if (!extend(d, ids + pos + 1, rows, state_at(d, pos),
                     pos + rows == last ? d->reader.logits : NULL))
             return false;
         d->read += rows;
@@ -211,5 +229,5 @@ struct engine_config engine_mtp_config(const struct engine_config *of, const str
 
 uint64_t engine_mtp_states(const struct model *model)
 {
-    return (HELD + 1) * (uint64_t)model->hp.hidden * sizeof(float);
+    return (HELD + 1) * (uint64_t)hparams_state_values(&model->hp) * sizeof(float);
 }

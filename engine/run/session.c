@@ -199,12 +199,21 @@ static void cut(struct session *s, int pos)
         checkpoints_cut(s->checkpoints, pos);
 }
 
-/* Passes hidden states to the drafters that use them (drafter_ops.states). */
-static void tell_drafters(struct session *s, int pos, int rows, const float *x)
+/* Passes hidden states of rows of the newest pass, from its row `row` on, to the drafters that use
+ * them (drafter_ops.states). */
+static void tell_drafters(struct session *s, int pos, int rows, int row)
 {
+    const struct hparams *hp = &s->engine->model->hp;
+    const struct forward *f = &s->engine->forward;
+    struct hidden_states h = {.x = f->x + (size_t)row * (size_t)hp->hidden};
+
+    if (hparams_hyper(hp)) {
+        h.stride = (size_t)hparams_beside(hp);
+        h.streams = f->inputs + (size_t)row * h.stride + hparams_streams_at(hp);
+    }
     for (int i = 0; i < DRAFTER_COUNT; i++)
         if (s->spec.drafters[i] && s->spec.ops[i]->states)
-            s->spec.ops[i]->states(s->spec.drafters[i], pos, rows, x);
+            s->spec.ops[i]->states(s->spec.drafters[i], pos, rows, &h);
 }
 
 void session_rewind(struct session *s, int n_tokens)
@@ -217,7 +226,7 @@ void session_rewind(struct session *s, int n_tokens)
     s->n_tokens = n_tokens;
     s->as_opened = n_tokens <= s->as_opened ? INT_MAX : s->as_opened;
     s->counted = s->counted < n_tokens ? s->counted : n_tokens;
-    tell_drafters(s, n_tokens, 0, NULL);
+    tell_drafters(s, n_tokens, 0, 0);
     cut(s, n_tokens);
 }
 
@@ -364,7 +373,7 @@ int session_hooks_distrust(void *ctx, int device)
         s->n_tokens = 0;
         s->token_waits = s->token_waits && turn_running(s);
         s->as_opened = lossy_as_opened(g) ? INT_MAX : 0;
-        tell_drafters(s, 0, 0, NULL);
+        tell_drafters(s, 0, 0, 0);
         cut(s, 0);
     }
     return n;
@@ -460,8 +469,7 @@ void session_rows_done(struct session *s, const struct span *span, int row, bool
     s->n_tokens = end;
     if (span->pos <= s->as_opened)
         s->as_opened = lossy_as_opened(g) ? INT_MAX : span->pos;
-    tell_drafters(s, span->pos, span->rows,
-                  g->forward.x + (size_t)row * (size_t)g->model->hp.hidden);
+    tell_drafters(s, span->pos, span->rows, row);
     if (s->checkpoints)
         checkpoints_take(s->checkpoints, end, next_mark(s, end - 1) == end);
     if (end <= s->counted)
@@ -502,10 +510,10 @@ static void pass_count(const struct pass_part *p, const struct span *span, int r
 /* The hidden states joined with its next tokens, for an MTP block; NULL: none. */
 static const float *states_of(const struct session *s)
 {
-    size_t hidden = (size_t)s->engine->model->hp.hidden;
+    size_t values = (size_t)hparams_state_values(&s->engine->model->hp);
 
     return s->states && s->n_tokens >= s->states_at
-               ? s->states + (size_t)(s->n_tokens - s->states_at) * hidden
+               ? s->states + (size_t)(s->n_tokens - s->states_at) * values
                : NULL;
 }
 

@@ -424,13 +424,8 @@ static inline float2 chunk_attend(__local struct chunk_room *c, __global const u
     for (int t = lid; t < CHUNK; t += ROW_ITEMS)
         c->p[t] = t >= begin && t < end ? num_exp1(c->p[t] - top) : 0.0f;
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (lid < LANES) {
-        float sum = 0.0f;
-
-        for (int t = lid; t < CHUNK; t += LANES)
-            sum = sum + c->p[t];
-        c->lane[lid] = sum;
-    }
+    if (lid < LANES)
+        c->lane[lid] = lane_sums(c->p, lid, CHUNK, false, 0.0f, 0.0f);
     weigh_values(c->p, values, max(begin, 0), cached, dim, c->tile, ahead, acc);
 #pragma unroll
     for (int k = 0; k < VALUE_COLUMNS; k++)

@@ -7,9 +7,12 @@
  * host beyond formats.cl: TOKENS (tokens of a tile). Of the kernels for one token where not WIDE:
  * ROWS, SLOTS and AHEAD of matmul and down, DOWN_ of token_down, OUT_ of token_output, GATE_SLOTS
  * and GATE_AHEAD of gate_up and token_gate_up: rows of a work-group, a power of two; work-items a
- * row, at least 4; blocks that a work-item has on their way, at most AHEAD_MOST. They are chosen by
- * measurement (selftest.c) and change no bit. */
-#if DOT8
+ * row, at least 4; blocks that a work-item has on their way, at most AHEAD_MOST. They and LOAD_ROWS
+ * are chosen by measurement (selftest.c) and change no bit. */
+#if DOT8 && LOAD_ROWS == 4
+typedef int4 sum_t;
+#define SUM_TO_VEC(s) convert_float4(s)
+#elif DOT8
 typedef int sum_t;
 #define SUM_TO_VEC(s) ((vec)((float)(s)))
 #else
@@ -17,7 +20,18 @@ typedef vec sum_t;
 #define SUM_TO_VEC(s) (s)
 #endif
 
-#if !DOT8
+#if DOT8
+/* The four products of a word of codes, of each row, with four activations. */
+static inline sum_t dot_word(uvec w, uint act)
+{
+#if LOAD_ROWS == 4
+    return (sum_t)(dot_4x8packed_ss_int(w.x, act), dot_4x8packed_ss_int(w.y, act),
+                   dot_4x8packed_ss_int(w.z, act), dot_4x8packed_ss_int(w.w, act));
+#else
+    return dot_4x8packed_ss_int(w, act);
+#endif
+}
+#else
 /* s[t] += the four products of a word of codes with columns at .. at+3 of every token. */
 static inline void add_word(sum_t *s, uvec word, __global const act_t *const *a, size_t at)
 {
@@ -103,8 +117,8 @@ static inline void block_sums(__global const uchar *block, int j, int b,
 
         block_words(block, j, k, lane, &lo, &hi);
 #if DOT8
-        s[0] += dot_4x8packed_ss_int(lo, act[k]);
-        SECOND_OF(s, second)[0] += dot_4x8packed_ss_int(hi, act[4 + k]);
+        s[0] += dot_word(lo, act[k]);
+        SECOND_OF(s, second)[0] += dot_word(hi, act[4 + k]);
 #else
         add_word(s, lo, a, (size_t)b * 32 + 4 * k);
         add_word(SECOND_OF(s, second), hi, a, (size_t)b * 32 + 16 + 4 * k);
@@ -213,19 +227,54 @@ static inline void dot_rows(__global const uchar *w, int n, __global const act_t
 #elif TOKENS == 1
 /* One token, one row a work-item in x, SLOTS work-items a row in y. Blocks are independent until
  * they are added up, so first all slots compute terms of blocks side by side, `step` blocks of each
- * quarter at a time, into local memory; then one work-item a quarter adds those up in rule 2's
- * order. A chain of loads from global memory would leave a GPU idle.
+ * quarter at a time, into local memory (there, where four rows are loaded at once, a work-item has
+ * those, and a quarter of the blocks); then one work-item a row and quarter adds those up in rule
+ * 2's order. A chain of loads from global memory would leave a GPU idle.
  *
- * term: 4 * step * TERMS * rows pairs; part: 4 * rows, gets the quarters' sums. row: index of this
- * one among `rows`, lane: in its row group at w; slot: of `slots`; ahead: blocks of a work-item on
- * their way, a constant. Has barriers, as many for the same n and step. */
+ * term: 4 * step * TERMS * rows pairs, at a multiple of 16 bytes; part: 4 * rows, gets the
+ * quarters' sums. of: the work-item's terms, lane: their first row's in its row group at w. row,
+ * slot: of the sums, row among `rows`. ahead: blocks of a work-item on their way, a constant. Has
+ * barriers, as many for the same n and step. */
 #define AHEAD_MOST 4
 /* `step` for so many rows and for gate_up's 32: 16 KB of local memory, and 8 or 16 KB a side. */
 #define STEP_OF(rows) (256 / (rows)*2 / TERMS)
 #define GATE_STEP ((SMALL_LOCAL ? 8 : 16) / TERMS)
+/* Which terms a work-item computes: of LOAD_ROWS rows from `row` on of a group's, and of every
+ * slots-th block from `slot` on. */
+struct terms_of {
+    int row, slot, slots;
+};
+
+/* item: of rows * slots, those of neighbouring rows beside each other. */
+static inline struct terms_of terms_of(int item, int rows, int slots)
+{
+    const int across = rows / LOAD_ROWS;
+    struct terms_of of = {item % across * LOAD_ROWS, item / across, slots * LOAD_ROWS};
+
+    return of;
+}
+
+/* The first of LOAD_ROWS rows from `row` on, or of the last ones of `rows`. */
+static inline int there_of(int row, int rows)
+{
+    return min(row, (rows - 1) / LOAD_ROWS * LOAD_ROWS);
+}
+
+static inline void store_terms(__local float2 *term, vec x, vec y)
+{
+#if LOAD_ROWS == 4
+    __local float4 *pairs = (__local float4 *)term;
+
+    pairs[0] = (float4)(x.x, y.x, x.y, y.y);
+    pairs[1] = (float4)(x.z, y.z, x.w, y.w);
+#else
+    *term = (float2)(x, y);
+#endif
+}
+
 /* Where row `row` of a matrix is: its row group, of which it is row % WIDTH. */
 #define ROW_AT(w, row, n) ((w) + (size_t)((row) / WIDTH) * GROUP_BYTES(n))
-/* Terms of block b of n, of the row `lane` of the group at w. */
+/* Terms of block b of n, of the LOAD_ROWS rows from `lane` on of the group at w. */
 static inline void row_block(__global const uchar *w, int b, __global const act_t *a,
                              __global const float *ad, __global const float *as, int lane, vec *x,
                              vec *y)
@@ -269,24 +318,24 @@ static inline float quarter_sum(__local const float2 *term, int rows, int count,
 
 static inline void row_quarters(__global const uchar *w, int n, __global const act_t *a,
                                 __global const float *ad, __global const float *as, int lane,
-                                int row, int rows, int step, int slot, int slots, int ahead,
-                                __local float2 *term, __local float *part)
+                                struct terms_of of, int row, int rows, int step, int slot,
+                                int ahead, __local float2 *term, __local float *part)
 {
     float acc = 0.0f;
 
     step = min(step, (n + 3) / 4);
     for (int done = 0; done < (n + 3) / 4; done += step) {
-        for (int first = slot; first < 4 * step; first += ahead * slots) {
+        for (int first = of.slot; first < 4 * step; first += ahead * of.slots) {
             vec x[AHEAD_MOST][TERMS], y[AHEAD_MOST][TERMS];
             bool there[AHEAD_MOST];
 
             /* a block that is not there: another one, for nothing; no branch keeps loads apart */
 #pragma unroll
             for (int k = 0; k < AHEAD_MOST && k < ahead; k++) {
-                int i = min(first + k * slots, 4 * step - 1), q = i / step,
+                int i = min(first + k * of.slots, 4 * step - 1), q = i / step,
                     b = (int)((long)q * n / 4) + done + i % step;
 
-                there[k] = first + k * slots < 4 * step && b < (int)((long)(q + 1) * n / 4);
+                there[k] = first + k * of.slots < 4 * step && b < (int)((long)(q + 1) * n / 4);
                 row_block(w, min(b, n - 1), a, ad, as, lane, x[k], y[k]);
             }
 #pragma unroll
@@ -294,8 +343,8 @@ static inline void row_quarters(__global const uchar *w, int n, __global const a
 #pragma unroll
                 for (int j = 0; j < TERMS; j++)
                     if (there[k])
-                        term[((first + k * slots) * TERMS + j) * rows + row] = (float2)(x[k][j],
-                                                                                        y[k][j]);
+                        store_terms(term + ((first + k * of.slots) * TERMS + j) * rows + of.row,
+                                    x[k][j], y[k][j]);
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         if (slot < 4) {
@@ -315,28 +364,28 @@ static inline void row_quarters(__global const uchar *w, int n, __global const a
  * The rest as in row_quarters. */
 static inline float row_quarter(__global const uchar *w, int begin, int end,
                                 __global const act_t *a, __global const float *ad,
-                                __global const float *as, int lane, int row, int rows, int step,
-                                int slot, int slots, int ahead, __local float2 *term)
+                                __global const float *as, int lane, struct terms_of of, int row,
+                                int rows, int step, int slot, int ahead, __local float2 *term)
 {
     float acc = 0.0f;
 
     do {
         int count = min(step, end - begin);
 
-        for (int first = slot; first < count; first += ahead * slots) {
+        for (int first = of.slot; first < count; first += ahead * of.slots) {
             vec x[AHEAD_MOST][TERMS], y[AHEAD_MOST][TERMS];
 
 #pragma unroll
             for (int k = 0; k < AHEAD_MOST && k < ahead; k++)
-                row_block(w, begin + min(first + k * slots, count - 1), a, ad, as, lane, x[k],
+                row_block(w, begin + min(first + k * of.slots, count - 1), a, ad, as, lane, x[k],
                           y[k]);
 #pragma unroll
             for (int k = 0; k < AHEAD_MOST && k < ahead; k++)
 #pragma unroll
                 for (int j = 0; j < TERMS; j++)
-                    if (first + k * slots < count)
-                        term[((first + k * slots) * TERMS + j) * rows + row] = (float2)(x[k][j],
-                                                                                        y[k][j]);
+                    if (first + k * of.slots < count)
+                        store_terms(term + ((first + k * of.slots) * TERMS + j) * rows + of.row,
+                                    x[k][j], y[k][j]);
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         acc = quarter_sum(term + row, rows, slot ? 0 : count * TERMS, acc);
@@ -350,18 +399,24 @@ static inline float row_fold(__local const float *part, int row, int rows)
     return (part[row] + part[rows + row]) + (part[2 * rows + row] + part[3 * rows + row]);
 }
 
-/* Row `row` of a matrix at w, that of work-item get_local_id(0), by all of a group's slots. All
- * work-items get the sum. term, part: ROW_MEMORY. */
-static inline float row_sum(__global const uchar *w, int row, int n, __global const act_t *a,
-                            __global const float *ad, __global const float *as,
-                            __local float2 *term, __local float *part)
+/* Rows from `first` on of a matrix of `rows` at w by all of a group's slots: work-items get the sum
+ * of the row get_local_id(0) of these. term, part: ROW_MEMORY. */
+static inline float row_sum(__global const uchar *w, int first, int rows, int n,
+                            __global const act_t *a, __global const float *ad,
+                            __global const float *as, __local float4 *term, __local float *part)
 {
-    row_quarters(ROW_AT(w, row, n), n, a, ad, as, row % WIDTH, get_local_id(0), ROWS,
-                 STEP_OF(ROWS), get_local_id(1), SLOTS, AHEAD, term, part);
-    return row_fold(part, get_local_id(0), ROWS);
+    int row = get_local_id(0), slot = get_local_id(1);
+    struct terms_of of = terms_of(slot * ROWS + row, ROWS, SLOTS);
+    int there = there_of(first + of.row, rows);
+
+    row_quarters(ROW_AT(w, there, n), n, a, ad, as, there % WIDTH, of, row, ROWS, STEP_OF(ROWS),
+                 slot, AHEAD, (__local float2 *)term, part);
+    return row_fold(part, row, ROWS);
 }
 
-#define ROW_MEMORY                                         \
-    __local float2 term[4 * STEP_OF(ROWS) * TERMS * ROWS]; \
+/* Of `rows` rows' terms, two of them a float4. */
+#define TERMS_ROOM(step, rows) (4 * (step)*TERMS * (rows) / 2)
+#define ROW_MEMORY                                        \
+    __local float4 term[TERMS_ROOM(STEP_OF(ROWS), ROWS)]; \
     __local float part[4 * ROWS]
 #endif

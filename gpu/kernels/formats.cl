@@ -3,15 +3,16 @@
  * WIDTH rows interleaved. Every block becomes eight words of codes: words 0..3 (elements 0..15) and
  * 4..7 (elements 16..31), four bytes per word.
  *
- * Defined by the host beyond common.cl: WIDTH (rows interleaved, 8 or 16), and the format, from its
- * row of engine/file/formats.def. PER: blocks per unit. HEAD, BLOCK: bytes of the head and of a
- * block, per row. PAYLOAD: offset of the payload in a block. BITS: of a code in the payload. HIGH:
- * bits of a code above them. OFFSET: codes minus their values. MIN: the sign of a block's minimum,
- * 0 without. FACTORS: 1: 6-bit scales and minima per block; 2: only signed scales. HALVES: 1: a
- * factor of the scale for each 16 columns; 2: a separate scale. LOOKUP: codes are indices of
- * sixteen values, stored with OFFSET added, four per word, TABLE0 .. TABLE3. E8M0: scales are a
- * byte with the exponent. WORDS: a unit's blocks are scattered in so many words after its head
- * (words.cl); 0: consecutive. */
+ * Defined by the host beyond common.cl: WIDTH (rows interleaved, 8 or 16); LOAD_ROWS where not
+ * WIDE: rows beside each other of which a work-item loads a word each at once, 1 or 4; and the
+ * format, from its row of engine/file/formats.def. PER: blocks per unit. HEAD, BLOCK: bytes of the
+ * head and of a block, per row. PAYLOAD: offset of the payload in a block. BITS: of a code in the
+ * payload. HIGH: bits of a code above them. OFFSET: codes minus their values. MIN: the sign of a
+ * block's minimum, 0 without. FACTORS: 1: 6-bit scales and minima per block; 2: only signed scales.
+ * HALVES: 1: a factor of the scale for each 16 columns; 2: a separate scale. LOOKUP: codes are
+ * indices of sixteen values, stored with OFFSET added, four per word, TABLE0 .. TABLE3. E8M0:
+ * scales are a byte with the exponent. WORDS: a unit's blocks are scattered in so many words after
+ * its head (words.cl); 0: consecutive. */
 #if WORDS
 #define UNIT (HEAD + 4 * WORDS)
 #define BLOCK_AT(head, j) ((head) + HEAD * WIDTH)
@@ -48,6 +49,19 @@ typedef uint8 uvec;
 #define SIGNED(u) convert_float8(as_int8(u) >> 24)
 #define ACTIVATE num_activate8
 #endif
+#elif LOAD_ROWS == 4
+/* `lane` is the first of four. Heads and blocks begin at multiples of sixteen bytes, for WIDTH rows
+ * lie beside each other word by word; but a head of one byte a row, of eight rows, has eight. */
+typedef float4 vec;
+typedef uint4 uvec;
+#define LOAD_WORDS(p, k) (*(__global const uint4 *)((p) + 4 * ((k)*WIDTH + lane)))
+#define LOAD_SCALES(p) vload_half4(0, (__global const half *)(p) + lane)
+#define LOAD_BYTES(p) convert_uint4(vload4(0, (p) + lane))
+#define LOAD_SHORTS(p) convert_uint4(*(__global const ushort4 *)((p) + 2 * lane))
+#define TO_FLOAT(u) convert_float4(as_int4(u))
+#define AS_FLOAT(u) as_float4(u)
+#define AS_WORDS(x) as_uint4(x)
+#define SIGNED(u) convert_float4(as_int4(u) >> 24)
 #else
 typedef float vec;
 typedef uint uvec;
@@ -59,7 +73,6 @@ typedef uint uvec;
 #define AS_FLOAT(u) as_float(u)
 #define AS_WORDS(x) as_uint(x)
 #define SIGNED(u) convert_float(as_int(u) >> 24)
-#define ACTIVATE num_activate1
 #endif
 #define WORD(x) (uvec)(x##u)
 

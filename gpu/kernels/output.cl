@@ -1,7 +1,7 @@
 /* The end of one token's attention in one launch: the output projection, the row, its norm and the
  * router. Behind quant.cl and choice.cl, where the shape is the GPU's. */
 #define OUT_ITEMS (OUT_ROWS * OUT_SLOTS)
-#define OUT_TERMS (4 * STEP_OF(OUT_ROWS) * TERMS * OUT_ROWS / 2) /* in units of float4 */
+#define OUT_TERMS TERMS_ROOM(STEP_OF(OUT_ROWS), OUT_ROWS)
 #define OUT_MOST (SMALL_LOCAL ? 1024 : 2048)
 /* Times four values of the router that a work-item has on their way to the next stage. */
 #define OUT_FOURS (OUT_MOST / OUT_ITEMS < 8 ? OUT_MOST / OUT_ITEMS : 8)
@@ -73,8 +73,8 @@ WITH_LOCAL float out_stage(const struct out_router *r, int done, __local float4 
 }
 
 /* Two stages are on their way: router, the first ones', comes while the row is normed. */
-WITH_LOCAL float out_scores(const struct out_router *r, __local float4 *room,
-                            __local float4 *of_h, struct out_ahead *even, struct out_ahead *odd)
+WITH_LOCAL float out_scores(const struct out_router *r, __local float4 *room, __local float4 *of_h,
+                            struct out_ahead *even, struct out_ahead *odd)
 {
     int step = OUT_STAGE / r->chains, done = 0;
     float sum = 0.0f;
@@ -114,8 +114,10 @@ __kernel __attribute__((reqd_work_group_size(OUT_ITEMS, 1, 1))) void token_outpu
     __local int last;
     int lid = get_local_id(0), x_row = lid % OUT_ROWS, slot = lid / OUT_ROWS, n = cols / 32,
         group = ((int)get_group_id(0) + first) % (int)get_num_groups(0),
-        row = group * OUT_ROWS + x_row, there = min(row, rows - 1), dense = flags & ROUTE_DENSE,
+        row = group * OUT_ROWS + x_row, dense = flags & ROUTE_DENSE,
         most = dense ? 0 : route_scores(n_experts, flags);
+    struct terms_of of = terms_of(lid, OUT_ROWS, OUT_SLOTS);
+    int there = there_of(group * OUT_ROWS + of.row, rows);
     __global uint *words = (__global uint *)x;
     const struct route_rule rule = {jitter, floor,  factor,      shared,
                                     flags,  groups, groups_used, stride};
@@ -128,8 +130,8 @@ __kernel __attribute__((reqd_work_group_size(OUT_ITEMS, 1, 1))) void token_outpu
     /* an atomic, for the last group reads it by one */
     if (slot == 0 && row < rows)
         before = as_float(atomic_or(words + row, 0u));
-    row_quarters(ROW_AT(m, there, n), n, a, ad, as, there % WIDTH, x_row, OUT_ROWS,
-                 STEP_OF(OUT_ROWS), slot, OUT_SLOTS, OUT_AHEAD, (__local float2 *)room, part);
+    row_quarters(ROW_AT(m, there, n), n, a, ad, as, there % WIDTH, of, x_row, OUT_ROWS,
+                 STEP_OF(OUT_ROWS), slot, OUT_AHEAD, (__local float2 *)room, part);
     if (slot == 0 && row < rows) {
         float v = row_fold(part, x_row, OUT_ROWS);
 

@@ -99,7 +99,7 @@ ENGINE_KERNEL __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))
     ROW_MEMORY;
     int row = group * ROWS + get_local_id(0);
     size_t token = min(tile, tokens - 1);
-    float v = row_sum(w, min(row, rows - 1), n, a + token * cols, ad + token * n, as + token * n,
+    float v = row_sum(w, group * ROWS, rows, n, a + token * cols, ad + token * n, as + token * n,
                       term, part);
 #if defined(BROKEN_matmul) || (defined(BROKEN_rows8) && ROWS == 8)
     v = v * 1.0000002f;
@@ -163,16 +163,19 @@ static inline void both_rows(__global const uchar *wg, __global const uchar *wu,
 #endif
 
 #if BIAS
-/* The expert's biases of gate and up for rows from `row` on. */
+/* The expert's biases of gate and up for a work-item's rows from `row` on. */
 #if WIDE && WIDTH == 16
 #define LOAD_BIAS(p, row) vload16(0, (p) + (row))
+typedef vec biased_t;
 #elif WIDE
 #define LOAD_BIAS(p, row) vload8(0, (p) + (row))
+typedef vec biased_t;
 #else
 #define LOAD_BIAS(p, row) (p)[row]
+typedef float biased_t;
 #endif
 static inline void add_biases(__global const float *bg, __global const float *bu, int row, int act,
-                              int tokens, vec *gate, vec *up)
+                              int tokens, biased_t *gate, biased_t *up)
 {
     for (int t = 0; t < tokens; t++) {
         if (ACT_GATED)
@@ -233,15 +236,16 @@ ENGINE_KERNEL __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) 
     }
 #elif TOKENS == 1
     __local float h[32], part[2][4 * 32];
-    __local float2 term[2][4 * GATE_STEP * TERMS * 32];
-    int x = get_local_id(0), y = get_local_id(1), side = y / GATE_SLOTS;
+    __local float4 term[2][TERMS_ROOM(GATE_STEP, 32)];
+    int x = get_local_id(0), y = get_local_id(1), side = y / GATE_SLOTS, slot = y % GATE_SLOTS;
     size_t row = what.y ? entries[what.x].x : 0, block = (size_t)what.x * (ffn / 32) + group;
-    vec gate[1], up[1];
+    struct terms_of of = terms_of(slot * 32 + x, 32, GATE_SLOTS);
+    float gate[1], up[1];
 
-    at += (size_t)(x / WIDTH) * GROUP_BYTES(n);
+    at += (size_t)(of.row / WIDTH) * GROUP_BYTES(n);
     row_quarters((ACT_GATED && side == 0 ? wg : wu) + at, n, a + row * cols, ad + row * n,
-                 as + row * n, x % WIDTH, x, 32, GATE_STEP, y % GATE_SLOTS, GATE_SLOTS, GATE_AHEAD,
-                 term[side], part[side]);
+                 as + row * n, of.row % WIDTH, of, x, 32, GATE_STEP, slot, GATE_AHEAD,
+                 (__local float2 *)term[side], part[side]);
     gate[0] = row_fold(part[0], x, 32);
     up[0] = row_fold(part[1], x, 32);
     if (y == 0) {
@@ -249,7 +253,7 @@ ENGINE_KERNEL __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) 
         if (biased)
             add_biases(bias_g, bias_u, group * 32 + x, act, 1, gate, up);
 #endif
-        h[x] = ACTIVATE(act, gate[0], up[0], limit);
+        h[x] = num_activate1(act, gate[0], up[0], limit);
     }
     quantise_line(h, x, y == 0 && what.y, m + block * 32, md + block, ms + block);
 #else
@@ -269,13 +273,13 @@ ENGINE_KERNEL __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) 
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int i = lid; i < TOKENS * 32; i += GEMM_ITEMS) {
         __local float *at_row = s.both[i / 32] + i % 32;
-        vec gate[1] = {at_row[0]}, up[1] = {at_row[32]};
+        float gate[1] = {at_row[0]}, up[1] = {at_row[32]};
 
 #if BIAS
         if (biased)
             add_biases(bias_g, bias_u, group * 32 + i % 32, act, 1, gate, up);
 #endif
-        at_row[0] = ACTIVATE(act, gate[0], up[0], limit);
+        at_row[0] = num_activate1(act, gate[0], up[0], limit);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int t = lid; t < what.y; t += GEMM_ITEMS) {
@@ -333,7 +337,7 @@ ENGINE_KERNEL __kernel __attribute__((reqd_work_group_size(ITEMS_X, ITEMS_Y, 1))
     ROW_MEMORY;
     int row = group * ROWS + get_local_id(0);
     size_t entry = what.x;
-    float v = row_sum(w, min(row, rows - 1), n, m + entry * ffn, md + entry * n, ms + entry * n,
+    float v = row_sum(w, group * ROWS, rows, n, m + entry * ffn, md + entry * n, ms + entry * n,
                       term, part);
 #ifdef BROKEN_down
     v = v * 1.0000002f;
@@ -375,18 +379,19 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void token_gat
     __global uint *arrivals, int cols, int ffn, int act, float limit, BANK(g),
     BANK(u) BIASES(bg) BIASES(bu) BIAS_FLAG)
 {
-    __local float2 term[2][4 * GATE_STEP * TERMS * 32];
+    __local float4 term[2][TERMS_ROOM(GATE_STEP, 32)];
     __local float h[32];
     __local int last;
     int group = get_group_id(1), quarter = get_group_id(2), n = cols / 32, x = get_local_id(0),
         y = get_local_id(1), side = y / GATE_SLOTS, slot = y % GATE_SLOTS,
         expert = tiles[get_group_id(0)].z;
+    struct terms_of of = terms_of(slot * 32 + x, 32, GATE_SLOTS);
     size_t block = get_group_id(0) * (size_t)(ffn / 32) + group,
-           at = (size_t)(group * (32 / WIDTH) + x / WIDTH) * GROUP_BYTES(n);
+           at = (size_t)(group * (32 / WIDTH) + of.row / WIDTH) * GROUP_BYTES(n);
     __global const uchar *wg = EXPERT(expert, g), *wu = EXPERT(expert, u);
     float sum = row_quarter((ACT_GATED && side == 0 ? wg : wu) + at, (int)((long)quarter * n / 4),
-                            (int)((long)(quarter + 1) * n / 4), a, ad, as, x % WIDTH, x, 32,
-                            4 * GATE_STEP, slot, GATE_SLOTS, GATE_AHEAD, term[side]);
+                            (int)((long)(quarter + 1) * n / 4), a, ad, as, of.row % WIDTH, of, x,
+                            32, 4 * GATE_STEP, slot, GATE_AHEAD, (__local float2 *)term[side]);
 
     sums += block * (4 * 2 * 32) + x;
     if (slot == 0)
@@ -398,8 +403,7 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void token_gat
     if (y == 0)
         h[x] = 0.0f;
     if (ends) {
-        vec gate[1], up[1];
-        float q[2][4];
+        float gate[1], up[1], q[2][4];
 
 #pragma unroll
         for (int i = 0; i < 8; i++)
@@ -411,7 +415,7 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void token_gat
             add_biases(EXPERT_BIAS(expert, bg), EXPERT_BIAS(expert, bu), group * 32 + x, act, 1,
                        gate, up);
 #endif
-        h[x] = ACTIVATE(act, gate[0], up[0], limit);
+        h[x] = num_activate1(act, gate[0], up[0], limit);
 #ifdef BROKEN_token_gate_up
         h[x] = h[x] * 1.1f;
 #endif
@@ -421,7 +425,7 @@ __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) void token_gat
 
 #define DOWN_ITEMS (DOWN_ROWS * DOWN_SLOTS)
 #define DOWN_BLOCKS (4 * STEP_OF(DOWN_ROWS))
-#define DOWN_TERMS (DOWN_BLOCKS * TERMS * DOWN_ROWS / 2) /* in units of float4 */
+#define DOWN_TERMS TERMS_ROOM(STEP_OF(DOWN_ROWS), DOWN_ROWS)
 
 /* One token's down projections, what its experts give added to x by their weights (rule 9), and the
  * norm of the layer behind it, in one launch. Groups: row groups, each with all `used` experts, a
@@ -441,8 +445,10 @@ __kernel __attribute__((reqd_work_group_size(DOWN_ITEMS, 1, 1))) void token_down
     __local int last;
     __local float2 *term = (__local float2 *)room;
     int lid = get_local_id(0), x_row = lid % DOWN_ROWS, slot = lid / DOWN_ROWS, n = ffn / 32,
-        row = (int)get_group_id(0) * DOWN_ROWS + x_row, there = min(row, rows - 1),
+        row = (int)get_group_id(0) * DOWN_ROWS + x_row,
         at_once = min(DOWN_BLOCKS / n, DOWN_SLOTS / 4), first = 0;
+    struct terms_of of = terms_of(lid, DOWN_ROWS, DOWN_SLOTS);
+    int there = there_of((int)get_group_id(0) * DOWN_ROWS + of.row, rows);
     size_t at = (size_t)(there / WIDTH) * GROUP_BYTES(n);
     __global uint *words = (__global uint *)x;
     struct norm_ahead ahead;
@@ -455,12 +461,12 @@ __kernel __attribute__((reqd_work_group_size(DOWN_ITEMS, 1, 1))) void token_down
     do {
         int experts = min(at_once, used - first), blocks = experts * n;
 
-        for (int from = slot; from < blocks; from += DOWN_AHEAD * DOWN_SLOTS) {
+        for (int from = of.slot; from < blocks; from += DOWN_AHEAD * of.slots) {
             vec u[DOWN_AHEAD][TERMS], v[DOWN_AHEAD][TERMS];
 
 #pragma unroll
             for (int k = 0; k < DOWN_AHEAD; k++) {
-                int i = min(from + k * DOWN_SLOTS, blocks - 1), s = first + i / n;
+                int i = min(from + k * of.slots, blocks - 1), s = first + i / n;
                 __global const uchar *w = EXPERT(tiles[s].z, d) + at;
 
                 row_block(w, i % n, m + (size_t)s * ffn, md + s * n, ms + s * n, there % WIDTH,
@@ -470,9 +476,9 @@ __kernel __attribute__((reqd_work_group_size(DOWN_ITEMS, 1, 1))) void token_down
             for (int k = 0; k < DOWN_AHEAD; k++)
 #pragma unroll
                 for (int j = 0; j < TERMS; j++)
-                    if (from + k * DOWN_SLOTS < blocks)
-                        term[((from + k * DOWN_SLOTS) * TERMS + j) * DOWN_ROWS + x_row] =
-                            (float2)(u[k][j], v[k][j]);
+                    if (from + k * of.slots < blocks)
+                        store_terms(term + ((from + k * of.slots) * TERMS + j) * DOWN_ROWS + of.row,
+                                    u[k][j], v[k][j]);
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         if (slot < 4 * experts) {

@@ -235,9 +235,10 @@ static inline void norm_columns(__global const float *x, __global const float *w
 #pragma unroll
             for (int k = 0; k < FOURS; k++) {
                 int i = first + k * items;
-                float4 a = fabs(y[k]);
 
                 if (i < count / 4) {
+                    float4 a = fabs(y[k]);
+
                     FOUR_AT(h, at / 4 + i) = y[k];
                     tile[here + i] = y[k];
                     peak[here + i] = fmax(fmax(a.x, a.y), fmax(a.z, a.w));

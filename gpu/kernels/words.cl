@@ -79,6 +79,8 @@ static inline uvec point_at(uvec i)
 #elif WIDE
     return (uvec)(GRID[i.s0], GRID[i.s1], GRID[i.s2], GRID[i.s3], GRID[i.s4], GRID[i.s5],
                   GRID[i.s6], GRID[i.s7]);
+#elif LOAD_ROWS == 4
+    return (uvec)(GRID[i.x], GRID[i.y], GRID[i.z], GRID[i.w]);
 #else
     return GRID[i];
 #endif

@@ -10,18 +10,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FORMAT "moetop work-groups 1"
+#define FORMAT "moetop work-groups 2"
 #define MOST 65536
 #define CLEARLY 0.95 /* of the time by rule: events and clocks of GPUs vary by some percent */
 
-/* By rule: 16 rows x 32 slots, two blocks ahead, gate_up 32 x 16 (kernel_set.c). More groups of
- * fewer rows where a matrix is small for the device; fewer slots with more loads each; more rows
- * side by side. */
+/* By rule: 16 rows x 32 slots, two blocks ahead, four bytes a load, gate_up 32 x 16 (kernel_set.c).
+ * More groups of fewer rows where a matrix is small for the device; fewer slots with more loads
+ * each; more rows side by side; and four rows a load, whose work-items have a block each of 4096 or
+ * of 2048 columns, or two of fewer groups. */
 static const struct {
     struct token_shape row, gate;
 } candidates[TOKEN_CANDIDATES] = {
-    {{8, 32, 2}, {32, 8, 2}},  {{16, 16, 2}, {32, 16, 1}}, {{16, 16, 4}, {32, 8, 4}},
-    {{32, 16, 2}, {32, 4, 4}}, {{8, 16, 4}, {32, 4, 2}},   {{16, 32, 1}, {32, 8, 1}},
+    {{8, 32, 2, 4}, {32, 8, 2, 4}},     {{16, 16, 2, 4}, {32, 16, 1, 4}},
+    {{16, 16, 4, 4}, {32, 8, 4, 4}},    {{32, 16, 2, 4}, {32, 4, 4, 4}},
+    {{8, 16, 4, 4}, {32, 4, 2, 4}},     {{16, 32, 1, 4}, {32, 8, 1, 4}},
+    {{16, 32, 1, 16}, {32, 16, 1, 16}}, {{16, 16, 1, 16}, {32, 8, 1, 16}},
+    {{8, 16, 2, 16}, {32, 4, 2, 16}},
 };
 
 const char *token_kernel_name(enum token_kernel k)
@@ -36,9 +40,9 @@ struct token_shape token_candidate(int i, enum token_kernel k)
     return k == TOKEN_GATE_UP ? candidates[i].gate : candidates[i].row;
 }
 
-static bool same(const struct token_shape *a, const struct token_shape *b)
+bool token_shape_same(const struct token_shape *a, const struct token_shape *b)
 {
-    return a->rows == b->rows && a->slots == b->slots && a->ahead == b->ahead;
+    return a->rows == b->rows && a->slots == b->slots && a->ahead == b->ahead && a->load == b->load;
 }
 
 bool token_shapes_same(const struct token_shapes *a, const struct token_shapes *b)
@@ -46,7 +50,7 @@ bool token_shapes_same(const struct token_shapes *a, const struct token_shapes *
     bool all = true;
 
     for (int k = 0; k < TOKEN_KERNELS; k++)
-        all = all && same(&a->of[k], &b->of[k]);
+        all = all && token_shape_same(&a->of[k], &b->of[k]);
     return all;
 }
 
@@ -56,8 +60,8 @@ void token_shapes_text(const struct token_shapes *s, char out[TOKEN_SHAPES_TEXT]
 
     out[0] = '\0';
     for (int k = 0; k < TOKEN_KERNELS && n < TOKEN_SHAPES_TEXT; k++)
-        n += (size_t)snprintf(out + n, TOKEN_SHAPES_TEXT - n, "%s%dx%dx%d", k ? " " : "",
-                              s->of[k].rows, s->of[k].slots, s->of[k].ahead);
+        n += (size_t)snprintf(out + n, TOKEN_SHAPES_TEXT - n, "%s%dx%dx%dx%d", k ? " " : "",
+                              s->of[k].rows, s->of[k].slots, s->of[k].ahead, s->of[k].load);
 }
 
 int token_fastest(const struct token_times *t, enum token_kernel k)
@@ -73,15 +77,17 @@ int token_fastest(const struct token_times *t, enum token_kernel k)
     return best;
 }
 
-/* "8x32x2/32x8x2" */
+/* "8x32x2x4/32x8x2x4" */
 static void candidate_text(int i, char *out, size_t size)
 {
     struct token_shape r = token_candidate(i, TOKEN_MATMUL), g = token_candidate(i, TOKEN_GATE_UP);
 
-    snprintf(out, size, "%dx%dx%d/%dx%dx%d", r.rows, r.slots, r.ahead, g.rows, g.slots, g.ahead);
+    snprintf(out, size, "%dx%dx%dx%d/%dx%dx%dx%d", r.rows, r.slots, r.ahead, r.load, g.rows,
+             g.slots, g.ahead, g.load);
 }
 
-/* "times q4_0 8x32x2/32x8x2 1.000 0.912 0.000 1.020", "right q4_0 16x32x2 ...". False: neither. */
+/* "times q4_0 8x32x2x4/32x8x2x4 1.000 0.912 0.000 1.020", "right q4_0 16x32x2x4 ...". False:
+ * neither. */
 static bool read_line(const char *line, struct token_table *out)
 {
     char type[32], which[TOKEN_SHAPES_TEXT], text[TOKEN_SHAPES_TEXT];

@@ -17,20 +17,23 @@ struct token_shape {
     int rows;  /* of a work-group; gate_up: 32 of gate and the same of up */
     int slots; /* work-items a row, at least 4 */
     int ahead; /* blocks whose loads a work-item has on their way: 1 to 4 */
+    int load;  /* bytes of weights that a work-item loads at once: 4, or 16: a word each of four
+                  rows,  which lie beside each other in all formats (engine/layout/format.h) */
 };
 
 struct token_shapes {
     struct token_shape of[TOKEN_KERNELS];
 };
 
-#define TOKEN_CANDIDATES 6
+#define TOKEN_CANDIDATES 9
 #define TOKEN_SHAPES_TEXT 64
 
 /* "matmul", "gate_up", "token_down", "token_output" */
 const char *token_kernel_name(enum token_kernel k);
 struct token_shape token_candidate(int i, enum token_kernel k);
 bool token_shapes_same(const struct token_shapes *a, const struct token_shapes *b);
-/* "16x32x2 32x16x2 16x32x2 16x32x2" */
+bool token_shape_same(const struct token_shape *a, const struct token_shape *b);
+/* "16x32x2x4 32x16x2x4 16x32x2x4 16x32x1x16" */
 void token_shapes_text(const struct token_shapes *s, char out[TOKEN_SHAPES_TEXT]);
 
 /* What is known of an element type's kernels on a device. */

@@ -4,7 +4,7 @@
     make_fresh.py [--to DIR] [--tokens N] [--seed N] [NAME ...]    folders of CONFIGS below (default: all)
 
 Written below --to (default: tests/golden/families): config.json, model.safetensors (BF16, as transformers names its tensors),
-golden.safetensors as make_goldens.py describes it; golden-further.safetensors: mtp_reference.py afterwards. Matrices are normal with a deviation of 1/sqrt(columns), embeddings of 1 (Gemma: 0.2), norms
+golden.safetensors as make_goldens.py describes it; golden-further.safetensors: mtp_reference.py afterwards (deepseek_v4: mtp_streams.py, which adds the block, too). Matrices are normal with a deviation of 1/sqrt(columns), embeddings of 1 (Gemma: 0.2), norms
 lie around 1, biases around 0. A seed is taken by make_goldens.py's rules.
 Needs torch, transformers 5.24, safetensors.
 """

@@ -327,6 +327,7 @@ struct cpu_device {
     struct product product;
     const struct inputs_job *inputs_job;
     const struct streams_job *streams_job;
+    const struct join_job *join_job; /* of hyper-connected streams */
     const struct layers_job *layers_job;
     const struct device_observer *observer; /* NULL: none */
     struct {
@@ -763,10 +764,11 @@ void streams_begin(struct cpu_device *d, int tid, int rows, float *beside, float
 void streams_corrected(struct cpu_device *d, int tid, int layer, int rows, float *beside, float *x);
 void streams_add(const struct cpu_device *d, int row, float *beside, const float *added);
 void streams_next(struct cpu_device *d, int tid, int layer, int rows, float *beside, float *x);
-/* ffn/hyper.c. Hyper-connected streams from the embeddings x; after a layer's mixer with the output
- * y; after its feed-forward with the output x. x becomes what the next operator reads, or the head
- * sees. */
+/* ffn/hyper.c. Hyper-connected streams from the embeddings x, or a join; after a layer's mixer with
+ * the output y; after its feed-forward with the output x. x becomes what the next operator reads,
+ * or the head sees. */
 void hyper_begin(struct cpu_device *d, int tid, int rows, float *beside, float *x);
+void hyper_join(struct cpu_device *d, int tid, const struct join_job *j);
 void hyper_mixed(struct cpu_device *d, int tid, int layer, int rows, float *beside, const float *y,
                  float *x);
 void hyper_next(struct cpu_device *d, int tid, int layer, int rows, float *beside, float *x);

@@ -192,6 +192,21 @@ static struct ffn_shape mtp_ffn(const struct model *m, const struct binding *b,
     return s;
 }
 
+/* Of a model whose layers differ: the first one's shape becomes the block's, that of the layer
+ * `like` but for what is its own. */
+static int shape_mtp(struct model *m, const struct binding *b, int like, struct error *e)
+{
+    struct describer d = {.f = m->file, .family = b->family, .e = e};
+    struct layer_shape s = m->hp.layers[like];
+
+    s.ffn = mtp_ffn(m, b, &s.ffn);
+    s.shortcut = SHORTCUT_NONE;
+    if (b->family->mtp_layer)
+        b->family->mtp_layer(&m->hp, &s, &d);
+    m->hp.layers[0] = s;
+    return d.rc;
+}
+
 /* Makes the model the MTP block of its file: one layer. */
 static int describe_mtp(struct model *m, struct binding *b, struct error *e)
 {
@@ -202,13 +217,8 @@ static int describe_mtp(struct model *m, struct binding *b, struct error *e)
                          weight_file_path(m->file));
     if ((rc = mtp_like(m, b, &like, e)))
         return rc;
-    if (m->hp.layers) {
-        struct ffn_shape ffn = mtp_ffn(m, b, &m->hp.layers[like].ffn);
-
-        m->hp.layers[0] = m->hp.layers[like];
-        m->hp.layers[0].ffn = ffn;
-        m->hp.layers[0].shortcut = SHORTCUT_NONE;
-    }
+    if (m->hp.layers && (rc = shape_mtp(m, b, like, e)))
+        return rc;
     if (m->hp.layers && b->mtp.mtp_sees_all) {
         m->hp.layers[0].mixer.window = 0;
         m->hp.layers[0].mixer.rope = m->hp.common.mixer.rope;
@@ -318,7 +328,7 @@ static int open_raw_matrix(const struct binding *b, const struct matrix_job *j, 
         return open_raw_heads(j, room, e);
     if (j->split.stride || !gathered(j))
         x->data = (const uint8_t *)j->tensor->data + j->from;
-    else if (x->type == j->tensor->type)
+    else if (x->type == job_type(j))
         gather_rows(j, 0, x->rows, room);
     else /* only packed ones have another type here */
         for (int r = 0; r < x->rows; r++)

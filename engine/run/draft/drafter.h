@@ -33,6 +33,14 @@ enum drafter_needs {
 struct drafter; /* private */
 struct engine;
 
+/* Of rows of a pass, after the last layer and before the norm; valid until the next pass. x: (rows,
+ * hidden), what the norm is given. Of hyper-connected models also all streams, (streams * hidden)
+ * of a row, the next row's `stride` values further; else NULL. */
+struct hidden_states {
+    const float *x, *streams;
+    size_t stride;
+};
+
 struct drafter_ops {
     const char *name, *summary; /* a word of --spec-type, a line of the manual */
     size_t size;                /* of its struct drafter */
@@ -50,10 +58,9 @@ struct drafter_ops {
     int (*behind)(const struct drafter *d, const int *ids, int n);
     /* reads those tokens */
     void (*read)(struct drafter *d, const int *ids, int n);
-    /* NULL: not needed. Passes the model's hidden states (rows, hidden) after the last layer,
-     * before the norm, of positions from pos on; those of later ones are void. rows 0: only
-     * that. */
-    void (*states)(struct drafter *d, int pos, int rows, const float *x);
+    /* NULL: not needed. Passes the model's hidden states of positions from pos on; those of later
+     * ones are void. rows 0: only that. */
+    void (*states)(struct drafter *d, int pos, int rows, const struct hidden_states *h);
     /* Proposes at most `most` (DRAFT_MOST) ids to follow ids[0 .. n - 1]; p[i]: its estimate that
      * the i-th is right if those before it are. Costly drafters stop once the probability that all
      * are right is `least` or less. Returns how many; 0: no proposal. */

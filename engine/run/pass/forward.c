@@ -373,17 +373,22 @@ static bool audit_fuses(const struct forward *f, int layer)
 /* Joins the hidden states with the embeddings in f->y. */
 static int join(struct forward *f, const float *const *states, struct error *e)
 {
+    const struct hparams *hp = &f->model->hp;
     struct device_slot *cpu = &f->slots[0];
-    struct join_job j = {.rows = f->rows, .embeddings = f->y, .states = f->h, .x = f->x};
-    size_t hidden = (size_t)f->model->hp.hidden, at = 0;
+    bool hyper = hparams_hyper(hp);
+    struct join_job j = {.rows = f->rows,
+                         .embeddings = f->y,
+                         .states = hyper ? NULL : f->h,
+                         .x = f->x,
+                         .inputs = hyper ? f->inputs : NULL};
+    size_t n = (size_t)hparams_state_values(hp), stride = hyper ? (size_t)hparams_beside(hp) : n;
+    float *to = hyper ? f->inputs + hparams_streams_at(hp) : f->h;
 
     for (int i = 0; i < f->n_spans; i++) {
-        size_t count = (size_t)f->spans[i].rows * hidden;
-
         if (!states[i])
             return error_set(e, ERR_USAGE, "hidden states of a span are missing");
-        memcpy(f->h + at, states[i], count * sizeof *f->h);
-        at += count;
+        for (int r = 0; r < f->spans[i].rows; r++, to += stride)
+            memcpy(to, states[i] + (size_t)r * n, n * sizeof *to);
     }
     return blocks_wait(cpu, cpu->ops->join(cpu->device, &j, e), e);
 }

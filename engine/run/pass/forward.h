@@ -29,8 +29,8 @@ void forward_placed(struct forward *f, const struct plan *plan, int n_devices);
 void forward_hand_over(struct forward *f, const struct plan *next);
 /* One pass of n spans (copied), ids[i] the tokens of span i, together at most max_rows rows. Cache
  * rows that a layer's device lacks are copied to it first. states: for the MTP block, the hidden
- * states (rows, hidden) that each span's tokens are joined with; else unused. Leaves the residual
- * stream of the wanted rows in f->x. ERR_CANCELLED, ERR_DEVICE (see resumes). */
+ * states (rows, hparams_state_values) that each span's tokens are joined with; else unused. Leaves
+ * the residual stream of the wanted rows in f->x. ERR_CANCELLED, ERR_DEVICE (see resumes). */
 int forward_rows(struct forward *f, const struct span *spans, const int *const *ids,
                  const float *const *states, int n, struct error *e);
 /* Final norm and head of rows first .. first + rows - 1 of the newest pass. logits: (rows,

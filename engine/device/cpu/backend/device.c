@@ -618,12 +618,36 @@ static int cpu_multiply(struct device *device, const struct multiply_job *j, str
     return run_product(d, p, e);
 }
 
+static void join_region(void *ctx, int tid, int n)
+{
+    struct cpu_device *d = ctx;
+
+    hyper_join(d, tid, d->join_job);
+}
+
+static int join_streams(struct cpu_device *d, const struct join_job *j, struct error *e)
+{
+    const struct matrix *w = &d->model->mtp.join;
+    int code = check_rows(d, j->rows, e);
+
+    assert(j->inputs);
+    if (code < 0)
+        return code;
+    d->join_job = j;
+    d->strengths = NULL;
+    run(d, j->rows, (double)j->rows * d->model->hp.streams * w->rows * w->cols, join_region);
+    return 0;
+}
+
 static int cpu_join(struct device *device, const struct join_job *j, struct error *e)
 {
     struct cpu_device *d = (struct cpu_device *)device;
     struct product p = {&d->model->mtp.join, join_input, j->rows, j->x, .join = j};
 
-    assert(j->rows > 0 && j->embeddings && j->states && j->x && p.w->rows);
+    assert(j->rows > 0 && j->embeddings && j->x && p.w->rows);
+    if (hparams_hyper(&d->model->hp))
+        return join_streams(d, j, e);
+    assert(j->states);
     return run_product(d, p, e);
 }
 

@@ -18,7 +18,9 @@ static float *output_of(const struct cpu_device *d, float *beside, int row)
 
 float *hyper_streams(const struct cpu_device *d, float *beside, int row)
 {
-    return output_of(d, beside, row) + d->model->hp.hidden;
+    const struct hparams *hp = &d->model->hp;
+
+    return beside + (size_t)row * (size_t)hparams_beside(hp) + hparams_streams_at(hp);
 }
 
 static float *weights_of(const struct cpu_device *d, float *beside, int row)
@@ -220,6 +222,40 @@ void hyper_begin(struct cpu_device *d, int tid, int rows, float *beside, float *
                    hidden * sizeof *x);
     phase_end(d, tid);
     begin_layer(d, tid, 0, rows, beside, x);
+}
+
+/* What a stream's join takes: p->inputs is the stream of row 0. */
+static void join_input(struct cpu_device *d, int tid, const struct product *p, int t, float *row)
+{
+    const struct model *m = d->model;
+    size_t hidden = (size_t)m->hp.hidden;
+    const float *state = p->inputs + (size_t)t * (size_t)hparams_beside(&m->hp);
+
+    norm_row(d, &m->hp.common.norms, &m->mtp.embedding_norm,
+             p->join->embeddings + (size_t)t * hidden, row);
+    norm_row(d, &m->hp.common.norms, &m->mtp.hidden_norm, state, row + hidden);
+}
+
+void hyper_join(struct cpu_device *d, int tid, const struct join_job *j)
+{
+    size_t hidden = (size_t)d->model->hp.hidden;
+
+    for (int i = 0; i < d->model->hp.streams; i++) {
+        struct product p = {&d->model->mtp.join,
+                            join_input,
+                            j->rows,
+                            j->x,
+                            .inputs = hyper_streams(d, j->inputs, 0) + (size_t)i * hidden,
+                            .join = j};
+
+        product_phases(d, tid, &p);
+        phase_open(d, tid, j->rows);
+        for (int t; (t = phase_take(d, tid, 1)) < j->rows;)
+            memcpy(hyper_streams(d, j->inputs, t) + (size_t)i * hidden, j->x + (size_t)t * hidden,
+                   hidden * sizeof *j->x);
+        phase_end(d, tid);
+    }
+    begin_layer(d, tid, 0, j->rows, j->inputs, j->x);
 }
 
 void hyper_mixed(struct cpu_device *d, int tid, int layer, int rows, float *beside, const float *y,

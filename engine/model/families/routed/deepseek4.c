@@ -9,6 +9,7 @@
 
 #define OWN "layers.%l."         /* the authors' checkpoints */
 #define SAVED "model.layers.%l." /* transformers' save_pretrained, with the authors' words */
+#define FURTHER "mtp.%l."        /* the authors' block that predicts further tokens */
 
 /* clang-format off */
 static const struct family_key keys[] = {
@@ -158,6 +159,19 @@ static const struct family_tensor tensors[] = {
     {TENSOR_SHARED_DOWN, false, {"blk.%l.ffn_down_shexp.weight"},
      {HF "mlp.shared_experts.down_proj.weight", OWN "ffn.shared_experts.w2.weight",
       SAVED "ffn.shared_experts.w2.weight"}},
+    {TENSOR_MTP_EMBEDDING_NORM, false, {"blk.%l.nextn.enorm.weight"}, {FURTHER "enorm.weight"}},
+    {TENSOR_MTP_HIDDEN_NORM, false, {"blk.%l.nextn.hnorm.weight"}, {FURTHER "hnorm.weight"}},
+    {TENSOR_MTP_JOIN, false, {"blk.%l.nextn.eh_proj.weight"}, {NULL}},
+    {TENSOR_MTP_JOIN_EMBEDDING, false, {NULL}, {FURTHER "e_proj.weight"}},
+    {TENSOR_MTP_JOIN_STATE, false, {NULL}, {FURTHER "h_proj.weight"}},
+    {TENSOR_MTP_NORM, false, {"blk.%l.nextn.shared_head_norm.weight"}, {FURTHER "norm.weight"}},
+    {TENSOR_MTP_EMBEDDINGS, false, {"blk.%l.nextn.embed_tokens.weight"}, {NULL}},
+    {TENSOR_MTP_HEAD, false, {"blk.%l.nextn.shared_head_head.weight"}, {NULL}},
+    /* llama.cpp has no names for these: in its own files of such a block they are the model's */
+    {TENSOR_MTP_END_MIX, false, {"blk.%l.nextn.hc_head_fn.weight"}, {FURTHER "hc_head_fn"}},
+    {TENSOR_MTP_END_BASE, false, {"blk.%l.nextn.hc_head_base.weight"}, {FURTHER "hc_head_base"}},
+    {TENSOR_MTP_END_SCALE, false, {"blk.%l.nextn.hc_head_scale.weight"},
+     {FURTHER "hc_head_scale"}},
     TENSORS_END,
 };
 /* clang-format on */
@@ -261,6 +275,39 @@ static bool by_token(struct describer *d, const struct hparams *hp, int l)
     return false;
 }
 
+/* What a layer sees of a window alone. */
+static void see_window(struct mixer_shape *m)
+{
+    m->overlap = false;
+    m->second_rope = true;
+    m->block = m->index_heads = m->index_dim = m->index_top = 0;
+}
+
+static float clamp_of(struct describer *d, int l)
+{
+    float limit = (float)describe_number_at(d, CLAMPS, l,
+                                            (double)describe_float(d, "swiglu_limit", 10.0f));
+
+    if (!(limit > 0.0f && limit < 1e6f))
+        describe_refuse(d, "the clamp of layer %d's experts is not above 0", l);
+    return limit;
+}
+
+/* The block that predicts further tokens (llama.cpp, graph_mtp): lists of numbers have it after the
+ * layers. */
+static void mtp_layer(const struct hparams *hp, struct layer_shape *s, struct describer *d)
+{
+    bool numbered = describe_is_gguf(d) || family_config(d->f, "layer_types").type == META_NONE;
+
+    if (numbered && describe_int_at(d, RATIOS, hp->n_layers, 0))
+        describe_refuse(d, "its block that predicts further tokens has compressed keys, which is "
+                           "not computed");
+    see_window(&s->mixer);
+    s->ffn.router.by_token = false;
+    s->ffn.router.choice_bias = true;
+    s->ffn.limit = clamp_of(d, hp->n_layers);
+}
+
 static void check_heads(const struct hparams *hp, struct describer *d)
 {
     const struct mixer_shape *m = &hp->common.mixer;
@@ -320,10 +367,7 @@ static void layers(struct hparams *hp, struct describer *d)
         r->normalised = true;
         r->by_token = by_token(d, hp, l);
         r->choice_bias = !r->by_token;
-        s->ffn.limit = (float)describe_number_at(d, CLAMPS, l,
-                                                 (double)describe_float(d, "swiglu_limit", 10.0f));
-        if (!(s->ffn.limit > 0.0f && s->ffn.limit < 1e6f))
-            describe_refuse(d, "the clamp of layer %d's experts is not above 0", l);
+        s->ffn.limit = clamp_of(d, l);
     }
 }
 
@@ -343,6 +387,10 @@ const struct family family_deepseek_v4 = {
     .keys = keys,
     .tensors = tensors,
     .layers = layers,
+    .extra_layers = true,
+    .mtp = FURTHER,
+    .mtp_spelt_last = true,
+    .mtp_layer = mtp_layer,
     .renamed = renamed,
     .part_unsaid = 0.125f,
     .rope_kind = {"rope_parameters.compress.rope_type", "rope_scaling.rope_type",
