@@ -362,7 +362,7 @@ int memory_put(struct device *d, struct block_id id, size_t max_bytes, struct er
         left -= bytes;
     }
     if (left == 0 && d->staging_map)
-        return 0; /* the last piece is copied while the next token is computed */
+        return 0;          /* the last piece is copied while the next token is computed */
     if (!cl_injected(&rc)) /* blocking writes, too, may end after their calls (memory_upload) */
         rc = cl.Finish(d->upload);
     if (cl_check(d, rc, "uploading weights", e) < 0)

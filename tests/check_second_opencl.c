@@ -1,7 +1,7 @@
 /* The kernels through a second OpenCL compiler: Intel's runtime for CPUs (pip install
  * intel-opencl-rt: 800 MB, so no package that `make deps` asks for). CHECK_INTEL_OPENCL names the
- * folder of its libintelocl.so; without it those of $VIRTUAL_ENV and $PYTHON and the system's OpenCL
- * drivers are looked at. Skips where there is none. It computes on AMD's CPUs, too. */
+ * folder of its libintelocl.so; without it those of $VIRTUAL_ENV and $PYTHON and the system's
+ * OpenCL drivers are looked at. Skips where there is none. It computes on AMD's CPUs, too. */
 #include "tests/support.h"
 
 #include <glob.h>

@@ -144,6 +144,6 @@ void tune_folder_count(const char *folder, struct tune_count *out);
 /* The files' names in that folder, and what their first lines begin with. */
 #define TUNE_FILE_PREFIX "kernels-"
 #define TUNE_FILE_SUFFIX ".tune"
-#define TUNE_KEY_PREFIX "moetop " MOETOP_VERSION " thresholds 4: "
+#define TUNE_KEY_PREFIX "moetop " MOETOP_VERSION " thresholds 5: "
 
 #endif
