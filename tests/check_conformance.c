@@ -982,6 +982,7 @@ static Suite *suite(void)
     tcase_set_timeout(opencl, 240);
     tcase_add_loop_test(opencl, test_opencl, 0, 3);
     tcase_add_loop_test(opencl, test_kinds_on_opencl, 0, KINDS);
+    tcase_set_tags(opencl, "opencl"); /* a part by itself: run.sh */
     suite_add_tcase(s, opencl);
     tcase_set_timeout(blocks, 240);
     tcase_add_loop_test(blocks, test_blocks_of_keys, 0, BLOCK_CHOICES);

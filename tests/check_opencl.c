@@ -1742,8 +1742,10 @@ static Suite *suite(void)
     tcase_add_test(measured, test_wrong_group);
     suite_add_tcase(s, measured);
     tcase_set_timeout(formats_case, 240);
+    tcase_set_tags(formats_case, "formats"); /* parts by themselves: run.sh */
     suite_add_tcase(s, formats_case);
-    tcase_set_timeout(interpreted_case, 240);
+    tcase_set_timeout(interpreted_case, 600);
+    tcase_set_tags(interpreted_case, "interpreted");
     tcase_add_loop_test(interpreted_case, test_interpreted, 0,
                         sizeof interpreted_cases / sizeof interpreted_cases[0]);
     suite_add_tcase(s, interpreted_case);
@@ -1759,6 +1761,8 @@ static int run_interpreted(int i)
     snprintf(cache_dir, sizeof cache_dir, "%s", support_tmpdir());
     setenv("CK_FORK", "no", 1);
     unsetenv("CK_RUN_CASE");
+    unsetenv("CK_INCLUDE_TAGS");
+    unsetenv("CK_EXCLUDE_TAGS");
     tcase_add_test(c, test_in_interpreter);
     suite_add_tcase(s, c);
     return support_run(s);

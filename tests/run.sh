@@ -1,10 +1,18 @@
 #!/bin/sh
 # Runs every built suite of one build tree: tests/run.sh build/MODE [name ...]. Exits 1 when any failed; the last line is the sum.
 # One more at once than there are processors, for many wait (JOBS=1: one after the other); a suite's output is in build/MODE/tests/NAME.log.
-if [ "$1" = --one ]; then # one suite: prints its line, keeps "passed failed skipped" in NAME.sum
-    dir=$2 t=$3 log="$2/tests/$3.log" from=$(date +%s)
-    broken=
-    $EMULATOR "$dir/tests/$t" >"$log" 2>&1 || broken=1
+# A suite's parts that run beside it, as one of its own each: SUITE:TAG, Check's tag of the cases in it.
+parts='check_opencl:interpreted check_opencl:formats check_conformance:opencl'
+parts_of() { for p in $parts; do case $p in "$1":*) echo "$p" ;; esac; done; }
+file_of() { echo "$dir/tests/$(printf '%s' "$1" | tr : .)"; }
+if [ "$1" = --one ]; then # one suite or part: prints its line, keeps "passed failed skipped" in NAME.sum
+    dir=$2 t=$3 from=$(date +%s) broken=
+    log="$(file_of "$t").log"
+    case $t in
+    *:*) export CK_INCLUDE_TAGS="${t#*:}" ;;
+    *) export CK_EXCLUDE_TAGS="$(parts_of "$t" | sed 's/.*://' | tr '\n' ' ')" ;;
+    esac
+    $EMULATOR "$dir/tests/${t%%:*}" >"$log" 2>&1 || broken=1
     line=$(grep -aE '^[0-9]+%: Checks: ' "$log" | tail -1)
     n=$(printf '%s\n' "$line" | sed -nE 's/.*Checks: ([0-9]+), Failures: ([0-9]+), Errors: ([0-9]+).*/\1 \2 \3/p')
     set -- ${n:-0 0 1}
@@ -12,7 +20,7 @@ if [ "$1" = --one ]; then # one suite: prints its line, keeps "passed failed ski
     [ -z "$broken" ] || [ "$f" -gt 0 ] || f=1
     # A test that says SKIPPED has asserted nothing: it counts as that, and its reason is shown.
     s=$(grep -ac '^SKIPPED: ' "$log")
-    echo "$(($1 > f + s ? $1 - f - s : 0)) $f $s" >"$dir/tests/$t.sum"
+    echo "$(($1 > f + s ? $1 - f - s : 0)) $f $s" >"$(file_of "$t").sum"
     notes=$(grep -aE '^(SKIPPED|RAN): ' "$log" | sort -u | sed -e "s/^SKIPPED: /    skipped: /" -e "s/^RAN: /    ran: /")
     seconds=$(($(date +%s) - from))
     [ "$seconds" -lt 10 ] && seconds= || seconds=" ($seconds s)"
@@ -32,6 +40,7 @@ if [ $# = 0 ]; then
     set -- $(for t in $longest; do [ ! -x "$dir/tests/$t" ] || echo "$t"; done) \
         $(printf '%s\n' "$@" | grep -vxF "$(printf '%s\n' $longest)")
 fi
+set -- $(for t; do echo "$t"; parts_of "$t"; done)
 export CHECK_BUILD="$dir" CK_DEFAULT_TIMEOUT="${CK_DEFAULT_TIMEOUT:-240}"
 # A sanitizer makes everything several times as slow: a limit is for what hangs.
 case "$dir" in *asan | *tsan) export CK_TIMEOUT_MULTIPLIER="${CK_TIMEOUT_MULTIPLIER:-4}" ;; esac
@@ -45,7 +54,7 @@ mkdir -p "$POCL_CACHE_DIR"
 printf '%s\n' "$@" | xargs -P "${JOBS:-$(($(nproc) + 1))}" -n 1 sh "$0" --one "$dir"
 passed=0 failed=0 skipped=0
 for t; do
-    read -r p f s <"$dir/tests/$t.sum" || { p=0 f=1 s=0; }
+    read -r p f s <"$(file_of "$t").sum" || { p=0 f=1 s=0; }
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 done
 echo "$dir: $passed passed, $failed failed, $skipped skipped"
