@@ -10,7 +10,7 @@ if [ "$1" = --one ]; then # one suite or part: prints its line, keeps "passed fa
     log="$(file_of "$t").log"
     case $t in
     *:*) export CK_INCLUDE_TAGS="${t#*:}" ;;
-    *) export CK_EXCLUDE_TAGS="$(parts_of "$t" | sed 's/.*://' | tr '\n' ' ')" ;;
+    *) export CK_EXCLUDE_TAGS="$CK_EXCLUDE_TAGS $(parts_of "$t" | sed 's/.*://' | tr '\n' ' ')" ;;
     esac
     $EMULATOR "$dir/tests/${t%%:*}" >"$log" 2>&1 || broken=1
     line=$(grep -aE '^[0-9]+%: Checks: ' "$log" | tail -1)
