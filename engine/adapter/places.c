@@ -311,14 +311,21 @@ static bool fits(const struct pair *p, int experts, int64_t rows, int64_t cols)
            (!d || (a->dims[0] == experts && b->dims[0] == experts));
 }
 
-/* If the layer's mixer is not plain attention, the two kinds of files order rows differently. */
-static int check_mixer(const struct reading *r, enum weight_format format, int layer,
-                       const struct pair *p, struct error *e)
+/* The matrices of gated delta nets: the two kinds of files order their heads differently. */
+static bool is_of_heads(enum tensor_role role)
+{
+    return role == TENSOR_MIX_IN || role == TENSOR_MIX_Z || role == TENSOR_MIX_B ||
+           role == TENSOR_MIX_A || role == TENSOR_MIX_Z_IN || role == TENSOR_MIX_A_IN ||
+           role == TENSOR_O;
+}
+
+static int check_mixer(const struct reading *r, enum weight_format format, const struct role *role,
+                       int layer, const struct pair *p, struct error *e)
 {
     bool same = (weight_file_format(r->model->file) == WEIGHT_GGUF) == (format == WEIGHT_GGUF);
 
-    if (same || hparams_layer(&r->model->hp, layer)->mixer.kind == MIXER_ATTENTION ||
-        hparams_layer(&r->model->hp, layer)->mixer.kind == MIXER_CONVOLVED)
+    if (same || hparams_layer(&r->model->hp, layer)->mixer.kind != MIXER_DELTA_NET ||
+        !is_of_heads(role->role))
         return 0;
     return error_set(e, ERR_MODEL,
                      "%s: %s is for a mixer whose rows a %s orders otherwise; use the adapter in "
@@ -419,8 +426,8 @@ int reading_pair(struct reading *r, enum weight_format format, const struct plac
     if (roles[i].where == WHERE_FIRST)
         return add_parts(r, format, id, roles[i].parts, p, 0, 0, e);
     if (roles[i].where == WHERE_MIXER)
-        return (rc = check_mixer(r, format, id.layer, p, e)) < 0 ? rc
-               : at->role == TENSOR_KV_B                         ? add_latent(r, id, p, e)
+        return (rc = check_mixer(r, format, &roles[i], id.layer, p, e)) < 0 ? rc
+               : at->role == TENSOR_KV_B ? add_latent(r, id, p, e)
                                          : add_parts(r, format, id, roles[i].parts, p, 0, 0, e);
     id.kind = BLOCK_EXPERT;
     if (roles[i].where == WHERE_SHARED) {

@@ -3,14 +3,15 @@
 
 /* Size of a head whose rows must be reordered: RoPE rotates its two halves in the folder's code,
  * and pairs of neighbours in GGUF's readers. 0: no reordering. Heads without RoPE are reordered
- * too, as by llama.cpp's converter (conversion/llama.py, permute). */
+ * as the family's others are, as by llama.cpp's converter (conversion/llama.py, permute). */
 static int turned_head(const struct export *x, struct block_id id, enum matrix_part part)
 {
     const struct mixer_shape *s = &hparams_layer(&x->m->hp, id.layer)->mixer;
 
     return id.kind == BLOCK_ATTENTION && (part == MATRIX_Q || part == MATRIX_K) &&
-                   s->kind == MIXER_ATTENTION && (s->rope == ROPE_HALVES || s->rope == ROPE_NONE) &&
-                   x->family->gguf_rope == ROPE_PAIRS
+                   s->kind == MIXER_ATTENTION && x->family->gguf_rope == ROPE_PAIRS &&
+                   (s->rope == ROPE_HALVES ||
+                    (s->rope == ROPE_NONE && x->family->shape.mixer.rope != ROPE_PAIRS))
                ? s->key_dim
                : 0;
 }
