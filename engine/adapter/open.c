@@ -210,8 +210,8 @@ static int64_t turned(const struct share *s, int64_t row)
 static int fill(const struct share *s, struct widened *wide, float *a, size_t a_step, float *b,
                 struct error *e)
 {
-    int heads = s->heads_of_a ? s->heads : 1, rows = s->w->rows / heads,
-        each = s->heads && !s->heads_of_a ? rows / s->heads : rows, rc;
+    int heads = s->heads_of_a ? s->heads : 1, rows = s->w->rows / heads, rc;
+    int64_t each = s->heads && !s->heads_of_a ? rows / s->heads : INT64_MAX;
 
     if ((rc = widen(&wide[0], s->a.t, e)) || (rc = widen(&wide[1], s->b.t, e)))
         return rc;
@@ -219,10 +219,11 @@ static int fill(const struct share *s, struct widened *wide, float *a, size_t a_
         for (int64_t k = 0; k < s->rank; k++)
             for (int64_t c = 0; c < s->w->cols; c++)
                 a[(size_t)h * a_step + (size_t)(k * s->w->cols + c)] =
-                    wide[0].x[s->a.from + h * s->a.head + k * s->a.row + c * s->a.col];
+                    wide[0].x[s->a.from + h * s->a.head + k * s->a.row +
+                              head_order_at(&s->cols, c) * s->a.col];
     for (int64_t k = 0; k < s->rank; k++)
         for (int64_t i = 0; i < rows; i++) {
-            int64_t row = turned(s, i);
+            int64_t row = head_order_at(&s->rows, turned(s, i));
 
             b[k * rows + i] = wide[1].x[s->b.from + row / each * s->b.head + row % each * s->b.row +
                                         k * s->b.col];

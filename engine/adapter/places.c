@@ -311,27 +311,43 @@ static bool fits(const struct pair *p, int experts, int64_t rows, int64_t cols)
            (!d || (a->dims[0] == experts && b->dims[0] == experts));
 }
 
-/* The matrices of gated delta nets: the two kinds of files order their heads differently. */
-static bool is_of_heads(enum tensor_role role)
-{
-    return role == TENSOR_MIX_IN || role == TENSOR_MIX_Z || role == TENSOR_MIX_B ||
-           role == TENSOR_MIX_A || role == TENSOR_MIX_Z_IN || role == TENSOR_MIX_A_IN ||
-           role == TENSOR_O;
-}
-
+/* What a GGUF file calls the matrices of a gated delta net fits no folder: its heads are in another
+ * order, or in several matrices. */
 static int check_mixer(const struct reading *r, enum weight_format format, const struct role *role,
                        int layer, const struct pair *p, struct error *e)
 {
-    bool same = (weight_file_format(r->model->file) == WEIGHT_GGUF) == (format == WEIGHT_GGUF);
+    static const enum tensor_role heads[] = {TENSOR_MIX_IN, TENSOR_MIX_Z, TENSOR_MIX_B,
+                                             TENSOR_MIX_A, TENSOR_O};
+    const struct mixer_shape *s = &hparams_layer(&r->model->hp, layer)->mixer;
 
-    if (same || hparams_layer(&r->model->hp, layer)->mixer.kind != MIXER_DELTA_NET ||
-        !is_of_heads(role->role))
+    if (format != WEIGHT_GGUF || weight_file_format(r->model->file) == WEIGHT_GGUF ||
+        s->kind != MIXER_DELTA_NET)
         return 0;
-    return error_set(e, ERR_MODEL,
-                     "%s: %s is for a mixer whose rows a %s orders otherwise; use the adapter in "
-                     "the model's own format",
-                     r->info->path, p->a->name,
-                     format == WEIGHT_GGUF ? "Hugging Face folder" : "GGUF file");
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        if (role->role == heads[i])
+            return error_set(e, ERR_MODEL,
+                             "%s: %s is for a mixer whose rows a Hugging Face folder orders "
+                             "otherwise; use the adapter in the folder's format",
+                             r->info->path, p->a->name);
+    return 0;
+}
+
+/* A folder's adapter on a GGUF file's gated delta net. */
+static bool is_dealt(const struct reading *r, enum weight_format format, struct block_id id)
+{
+    return id.kind == BLOCK_ATTENTION && format != WEIGHT_GGUF &&
+           weight_file_format(r->model->file) == WEIGHT_GGUF &&
+           hparams_layer(&r->model->hp, id.layer)->mixer.kind == MIXER_DELTA_NET;
+}
+
+/* The folder's one matrix of queries, keys, values and gates is two in the file. */
+static const enum matrix_part joint_parts[PARTS] = {MATRIX_IN, MATRIX_Z, MATRIX_PARTS};
+
+static bool is_joint(const struct reading *r, enum weight_format format, struct block_id id,
+                     const enum matrix_part *parts)
+{
+    return is_dealt(r, format, id) && parts[0] == MATRIX_IN && !r->family->gguf_tiled &&
+           reading_matrix(r, id, MATRIX_Z);
 }
 
 /* Adds the parts of a role in one block: their rows are stacked in b. */
@@ -341,8 +357,11 @@ static int add_parts(struct reading *r, enum weight_format format, struct block_
 {
     int64_t first = 0, rows = 0, cols = 0;
     struct matrix *w[PARTS] = {NULL};
+    bool joint = is_joint(r, format, id, parts);
     int n = 0, rc = 0;
 
+    if (joint)
+        parts = joint_parts;
     for (; n < PARTS && parts[n] != MATRIX_PARTS; n++) {
         if (!(w[n] = reading_matrix(r, id, parts[n])))
             return 0;
@@ -353,16 +372,18 @@ static int add_parts(struct reading *r, enum weight_format format, struct block_
         return misfit(r, p, experts, rows, cols, e);
     for (int i = 0; i < n && !rc; first += w[i++]->rows) {
         const struct mixer_shape *m = &hparams_layer(&r->model->hp, id.layer)->mixer;
-        struct share s = {.w = w[i],
-                          .expert = id.kind == BLOCK_EXPERT,
-                          .rank = p->rank,
-                          .scale = p->scale,
-                          .a = {p->a, (int64_t)expert * p->rank * cols, cols, 1, 0},
-                          .b = {p->b, ((int64_t)expert * rows + first) * p->rank, p->rank, 1, 0},
-                          .turn = id.kind == BLOCK_ATTENTION ? turn_of(r, format, parts[i])
-                                                             : TURN_NONE};
+        struct share s = {
+            .w = w[i],
+            .expert = id.kind == BLOCK_EXPERT,
+            .rank = p->rank,
+            .scale = p->scale,
+            .a = {p->a, (int64_t)expert * p->rank * cols, cols, 1, 0},
+            .b = {p->b, ((int64_t)expert * rows + (joint ? 0 : first)) * p->rank, p->rank, 1, 0},
+            .turn = id.kind == BLOCK_ATTENTION ? turn_of(r, format, parts[i]) : TURN_NONE};
 
         s.head = parts[i] == MATRIX_Q ? shape_query_dim(m) : m->key_dim;
+        if (is_dealt(r, format, id))
+            reading_heads(r, m, parts[i], joint, &s);
         rc = add(r, s, e);
     }
     return rc ? rc : 1;

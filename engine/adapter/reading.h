@@ -18,6 +18,18 @@ struct strided {
     int64_t head; /* from one head to the next */
 };
 
+/* A gated delta net's heads, which a folder has elsewhere than a GGUF file. ORDER_DEALT: the file's
+ * value head h is the folder's head h % keys * each + h / keys, rows (or columns) of `dim` behind
+ * `first` others. ORDER_JOINT: all rows of a key head (query, key, its values, their gates) lie
+ * together in the folder, where the file has all queries, all keys, all values; ORDER_GATES: of
+ * those the gates. */
+struct head_order {
+    enum { ORDER_SAME, ORDER_DEALT, ORDER_JOINT, ORDER_GATES } kind;
+    int keys, each; /* key heads, value heads of each */
+    int first, dim;
+    int key_dim;
+};
+
 /* How the rows of a head must be reordered to match the model. */
 enum share_turn { TURN_NONE, TURN_TO_HALVES, TURN_TO_PAIRS };
 
@@ -34,6 +46,7 @@ struct share {
     struct strided a, b;
     enum share_turn turn;
     int head; /* rows of a head; used only with turn */
+    struct head_order rows, cols;
 };
 
 struct reading {
@@ -81,6 +94,11 @@ int reading_expert(struct reading *r, int layer, int expert, enum matrix_part pa
                    float scale, struct strided a, struct strided b, struct error *e);
 /* The matrix of a part, NULL: the layer has none. */
 struct matrix *reading_matrix(const struct reading *r, struct block_id id, enum matrix_part part);
+/* heads.c. Sets the orders of a part of a gated delta net on a GGUF base, of a folder's adapter. */
+void reading_heads(const struct reading *r, const struct mixer_shape *s, enum matrix_part part,
+                   bool joint, struct share *out);
+/* Where the folder has what the GGUF file has at i. */
+int64_t head_order_at(const struct head_order *o, int64_t i);
 /* Records a tensor without a matching matrix. */
 void reading_unplaced(struct reading *r, const char *tensor);
 /* "(4, 64)" */
