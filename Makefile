@@ -73,7 +73,7 @@ FUZZSRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ    := $(FUZZSRC:tests/fuzz/%.c=$(B)/fuzz/%)
 # What the suites are linked with.
 LIBMOETOP := $(or $(SHARED),$(B)/libmoetop.a)
-TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o $(B)/tests/golden.o $(B)/tests/golden_lora.o $(B)/tests/fake_device.o $(B)/tests/recurrent_device.o $(B)/tests/widen.o $(B)/tests/serving.o $(B)/tests/replay.o
+TESTLIB := $(B)/tests/support.o $(B)/tests/tiny_model.o $(B)/tests/on_device.o $(B)/tests/golden.o $(B)/tests/golden_lora.o $(B)/tests/fake_device.o $(B)/tests/recurrent_device.o $(B)/tests/widen.o $(B)/tests/serving.o $(B)/tests/replay.o
 
 .PHONY: all help lint format test test-all test-arm tests check fuzz fuzz-replay fuzz-run tsan-run deps docs install uninstall clean golden .FORCE
 # ./moetop is the release program; other modes leave theirs in build/MODE/moetop.

@@ -9,8 +9,8 @@
 #include "gpu/driver/tuning.h"
 #include "gpu/shapes/token_shapes.h"
 #include "engine/device/device.h"
+#include "tests/on_device.h"
 #include "tests/support.h"
-#include "tests/tiny_model.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,241 +20,30 @@
 
 #define TOKENS 40
 
-static char cache_dir[256]; /* shared by all tests of a run: programs are compiled once */
-
-struct setup {
-    struct tiny_shape shape;
-    enum kv_type kv;
-    int chunk, jobs; /* jobs: single jobs instead of layers */
-};
-
-static const struct tiny_shape base_shape = {.layers = 2,
-                                             .hidden = 64,
-                                             .heads = 4,
-                                             .kv_heads = 2,
-                                             .head_dim = 32,
-                                             .ffn = 96,
-                                             .experts = 6,
-                                             .vocab = 77,
-                                             .context = 640,
-                                             .type = DTYPE_Q8_0,
-                                             .width = 16,
-                                             .bias = 1,
-                                             .seed = 7};
-
-static void quiet(void *ctx, const char *line)
-{
-    (void)ctx, (void)line;
-    if (getenv("CHECK_LOG"))
-        fprintf(stderr, "%s\n", line);
-}
-
-static const char *selector(void)
-{
-    return getenv("CHECK_OPENCL");
-}
-
-/* The device of these tests can be used, in this shape of kernels (Mesa's drivers need minutes to
- * compile wide vectors). */
-static bool have_device(int shape)
-{
-    struct device_info info[DEVICE_MAX];
-    char why[256];
-    int n = opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why),
-        at = selector() ? atoi(selector() + 7) : 0;
-    struct opencl_tuning t = {.shape = shape};
-
-    if (n <= at || info[at].why_not[0]) {
-        fprintf(stderr, "skipped: %s\n", n > at ? info[at].why_not : why);
-        return false;
-    }
-    if (shape == 2 && strncmp(info[at].driver, "rusticl", 7) == 0) {
-        fprintf(stderr, "skipped: vector kernels are not for %s\n", info[at].driver);
-        return false;
-    }
-    opencl_tune(&t);
-    return true;
-}
-
-static struct device_config config(const struct tiny_model *t, const struct setup *s)
-{
-    return (struct device_config){.model = &t->model,
-                                  .n_threads = 1,
-                                  .max_rows = s->chunk,
-                                  .context = s->shape.context,
-                                  .kv_k = s->kv,
-                                  .kv_v = s->kv,
-                                  .exact = true,
-                                  .selector = selector(),
-                                  .cache_dir = cache_dir,
-                                  .rope_cos = {t->rope_cos},
-                                  .rope_sin = {t->rope_sin},
-                                  .log = quiet};
-}
-
-static void put_all(const struct device_ops *ops, struct device *d, const struct hparams *hp)
-{
-    struct error e;
-    int rc;
-
-    for (int l = 0; l < hp->n_layers; l++)
-        for (int x = -1; x < shape_experts(hparams_layer(hp, l)); x++) {
-            struct block_id id = {x < 0 ? BLOCK_ATTENTION : BLOCK_EXPERT, l, x < 0 ? 0 : x};
-
-            while ((rc = ops->block_put(d, id, 1000, &e)) == 0)
-                ;
-            ck_assert_msg(rc == 1, "%s", e.text);
-        }
-    while ((rc = ops->block_put(d, (struct block_id){BLOCK_HEAD, 0, 0}, 1 << 20, &e)) == 0)
-        ;
-    ck_assert_msg(rc == 1, "%s", e.text);
-}
-
-/* Single jobs, as the forward pass drives several devices: what a back end has not, the CPU does.
- * split: every split-th expert is computed by the CPU at the same time (0: all by dev; negative:
- * the first -split, so that the last ones of a layer are on the device). */
-static void run_jobs(const struct device_ops *ops, struct device *dev, struct device *cpu,
-                     const struct hparams *hp, int layer, int rows, int pos, int split, float *x)
-{
-    size_t hidden = (size_t)hp->hidden;
-    int used = hp->n_experts_used, n = 0, n_groups[2] = {0, 0};
-    float *y = calloc((size_t)rows * hidden, 4), *h = calloc((size_t)rows * hidden, 4),
-          *out = calloc((size_t)(rows * used) * hidden, 4);
-    float *weights = calloc((size_t)(rows * used), 4);
-    int *experts = calloc((size_t)(rows * used), sizeof(int)),
-        *row = calloc((size_t)(rows * used), sizeof(int)),
-        *slot = calloc((size_t)(rows * used), sizeof(int));
-    struct expert_group *groups = calloc((size_t)hp->n_experts * 2, sizeof *groups);
-    struct error e;
-    struct attention_job a = {.layer = layer, .rows = rows, .pos = pos, .x = x, .y = y};
-
-    ck_assert_msg(ops->attention(dev, &a, &e) == 0, "%s", e.text);
-    ck_assert_msg(ops->wait(dev, &e) == 0, "%s", e.text);
-    for (size_t i = 0; i < (size_t)rows * hidden; i++)
-        x[i] = x[i] + y[i];
-    struct route_job r = {.layer = layer,
-                          .rows = rows,
-                          .x = x,
-                          .h = h,
-                          .scores = NULL,
-                          .experts = experts,
-                          .weights = weights,
-                          .pos = 0};
-
-    ck_assert_int_eq(cpu_device_ops.route(cpu, &r, &e), 0);
-    for (int ex = 0; ex < hp->n_experts; ex++) {
-        int first = n, to = split > 0 ? ex % split == 0 : ex < -split;
-
-        for (int i = 0; i < rows * used; i++)
-            if (experts[i] == ex) {
-                row[n] = i / used;
-                slot[n++] = i % used;
-            }
-        if (n > first)
-            groups[to * hp->n_experts + n_groups[to]++] = (struct expert_group){ex, first,
-                                                                                n - first};
-    }
-    struct experts_job j = {layer, rows, h, n_groups[0], groups, row, slot, out, NULL, weights},
-                       host = j;
-
-    host.n_groups = n_groups[1];
-    host.groups = groups + hp->n_experts;
-    ck_assert_msg(!n_groups[0] || ops->experts(dev, &j, &e) == 0, "%s", e.text);
-    if (n_groups[1])
-        ck_assert_int_eq(cpu_device_ops.experts(cpu, &host, &e), 0);
-    ck_assert_msg(ops->wait(dev, &e) == 0, "%s", e.text);
-    struct combine_job c = {.layer = layer, .rows = rows, .out = out, .weights = weights, .x = x};
-
-    ck_assert_int_eq(cpu_device_ops.combine(cpu, &c, &e), 0);
-    free(y), free(h), free(out), free(weights), free(experts), free(row), free(slot), free(groups);
-}
-
-/* Logits of every token, (n, vocab), by one back end. */
-static float *forward(const struct device_ops *ops, const struct setup *s, int n, int split)
-{
-    struct tiny_model *t = tiny_model_new(&s->shape);
-    const struct hparams *hp = &t->model.hp;
-    struct device_config c = config(t, s);
-    float *logits = calloc((size_t)n * (size_t)hp->n_vocab, 4),
-          *x = calloc((size_t)n * (size_t)hp->hidden, 4);
-    int *experts = calloc((size_t)(hp->n_layers * n * 2), sizeof(int));
-    float *weights = calloc((size_t)(hp->n_layers * n * 2), 4);
-    unsigned seed = 99;
-    struct device *dev, *cpu;
-    struct device_stats stats;
-    struct error e;
-
-    ck_assert_msg(ops->open(&dev, &c, &e) == 0, "%s", e.text);
-    ck_assert_msg(cpu_device_ops.open(&cpu, &c, &e) == 0, "%s", e.text);
-    if (ops != &cpu_device_ops)
-        put_all(ops, dev, hp);
-    for (int i = 0; i < n * hp->hidden; i++)
-        x[i] = tiny_random(&seed);
-    for (int pos = 0; pos < n; pos += s->chunk) {
-        int rows = n - pos < s->chunk ? n - pos : s->chunk;
-        float *at = x + (size_t)pos * (size_t)hp->hidden;
-        struct layers_job l = {.first = 0,
-                               .last = hp->n_layers,
-                               .rows = rows,
-                               .pos = pos,
-                               .x = at,
-                               .experts = experts,
-                               .weights = weights};
-        struct head_job h = {rows, at, logits + (size_t)pos * (size_t)hp->n_vocab, NULL};
-
-        if (s->jobs)
-            for (int layer = 0; layer < hp->n_layers; layer++)
-                run_jobs(ops, dev, cpu, hp, layer, rows, pos, split, at);
-        else
-            ck_assert_msg(ops->layers(dev, &l, &e) == 0 && ops->wait(dev, &e) == 0, "%s", e.text);
-        ck_assert_msg(ops->head(dev, &h, &e) == 0 && ops->wait(dev, &e) == 0, "%s", e.text);
-    }
-    if (ops != &cpu_device_ops) {
-        ops->stats(dev, &stats);
-        ck_assert_uint_gt(stats.busy_ns, 0);
-        ck_assert_uint_gt(stats.weight_bytes, 0);
-    }
-    ops->close(dev);
-    cpu_device_ops.close(cpu);
-    tiny_model_free(t);
-    free(x), free(experts), free(weights);
-    return logits;
-}
-
-static double largest(const float *a, const float *b, size_t n)
-{
-    double worst = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        double diff = fabs((double)a[i] - (double)b[i]);
-
-        worst = diff > worst || diff != diff ? diff : worst;
-    }
-    return worst;
-}
-
 /* tolerance 0: the same bits. */
 static void check_against_cpu(struct tiny_shape shape, enum kv_type kv, int n, double tolerance)
 {
     static const int chunks[] = {16, 7, 1, 40}, jobs[] = {0, 1, 0, 1}, splits[] = {0, 0, 0, 2};
-    struct setup s = {shape, kv, 16, 0};
+    struct on_device s = {shape, kv, 16, 0};
     size_t count = (size_t)n * (size_t)shape.vocab;
-    float *want = forward(&cpu_device_ops, &s, n, 0);
+    float *want = on_device_forward(&cpu_device_ops, &s, n, 0);
 
     for (int v = 0; v < 4; v++) {
         float *got;
 
         s.chunk = chunks[v];
         s.jobs = jobs[v];
-        got = forward(&opencl_device_ops, &s, n, splits[v]);
+        got = on_device_forward(&opencl_device_ops, &s, n, splits[v]);
         if (tolerance == 0)
             ck_assert_msg(memcmp(got, want, count * 4) == 0,
                           "chunks of %d, %s: off by %g (type %d)", s.chunk,
-                          s.jobs ? "jobs" : "layers", largest(got, want, count), (int)shape.type);
+                          s.jobs ? "jobs" : "layers", on_device_difference(got, want, count),
+                          (int)shape.type);
         else
-            ck_assert_msg(largest(got, want, count) <= tolerance,
+            ck_assert_msg(on_device_difference(got, want, count) <= tolerance,
                           "chunks of %d, %s: off by %g (type %d)", s.chunk,
-                          s.jobs ? "jobs" : "layers", largest(got, want, count), (int)shape.type);
+                          s.jobs ? "jobs" : "layers", on_device_difference(got, want, count),
+                          (int)shape.type);
         free(got);
     }
     free(want);
@@ -264,9 +53,9 @@ static const int shapes[] = {2, 1}; /* vectors, work-items */
 
 START_TEST(test_q8_0)
 {
-    if (!have_device(shapes[_i]))
+    if (!on_device_there(shapes[_i]))
         return;
-    check_against_cpu(base_shape, KV_F16, TOKENS, 0);
+    check_against_cpu(on_device_shape, KV_F16, TOKENS, 0);
 }
 END_TEST
 
@@ -357,14 +146,14 @@ static cl_int late_finish(cl_command_queue queue)
 START_TEST(test_late_writes)
 {
     struct opencl_tuning t = {.shape = _i % 2 ? 1 : 2, .no_selftest = true, .copy = _i > 1};
-    struct setup s = {base_shape, KV_F16, 16, 0};
-    size_t count = (size_t)TOKENS * (size_t)base_shape.vocab;
+    struct on_device s = {on_device_shape, KV_F16, 16, 0};
+    size_t count = (size_t)TOKENS * (size_t)on_device_shape.vocab;
     float *want, *got;
 
-    if (!have_device(t.shape))
+    if (!on_device_there(t.shape))
         return;
     opencl_tune(&t);
-    want = forward(&cpu_device_ops, &s, TOKENS, 0);
+    want = on_device_forward(&cpu_device_ops, &s, TOKENS, 0);
     driver = cl;
     cl.EnqueueWriteBuffer = late_write;
     cl.EnqueueNDRangeKernel = late_launch;
@@ -372,10 +161,11 @@ START_TEST(test_late_writes)
     cl.EnqueueCopyBuffer = late_copy;
     cl.Finish = late_finish;
     cl.ReleaseMemObject = late_release;
-    got = forward(&opencl_device_ops, &s, TOKENS, 0);
+    got = on_device_forward(&opencl_device_ops, &s, TOKENS, 0);
     cl = driver;
     ck_assert_int_gt(n_late_all, 0);
-    ck_assert_msg(memcmp(got, want, count * 4) == 0, "off by %g", largest(got, want, count));
+    ck_assert_msg(memcmp(got, want, count * 4) == 0, "off by %g",
+                  on_device_difference(got, want, count));
     free(want), free(got);
 }
 END_TEST
@@ -383,9 +173,9 @@ END_TEST
 START_TEST(test_q4_0_window)
 {
     struct opencl_tuning t = {.shape = shapes[_i], .copy = true};
-    struct tiny_shape s = base_shape;
+    struct tiny_shape s = on_device_shape;
 
-    if (!have_device(shapes[_i]))
+    if (!on_device_there(shapes[_i]))
         return;
     opencl_tune(&t);
     s.type = DTYPE_Q4_0;
@@ -402,13 +192,13 @@ END_TEST
  * two. */
 START_TEST(test_long_context)
 {
-    struct tiny_shape s = base_shape;
-    struct setup one = {s, KV_F16, 100, 0};
+    struct tiny_shape s = on_device_shape;
+    struct on_device one = {s, KV_F16, 100, 0};
     /* the last time a GPU's shape with little local memory */
     struct opencl_tuning t = {.shape = _i < 2 ? shapes[_i] : 1, .small_local = _i == 2};
     float *want, *got;
 
-    if (!have_device(t.shape))
+    if (!on_device_there(t.shape))
         return;
     opencl_tune(&t);
     one.shape.layers = 1;
@@ -419,11 +209,11 @@ START_TEST(test_long_context)
 
         one.chunk = i % 2 ? 128 : 100;
         one.shape.window = i / 2 * 300;
-        want = forward(&cpu_device_ops, &one, n, 0);
-        got = forward(&opencl_device_ops, &one, n, 0);
+        want = on_device_forward(&cpu_device_ops, &one, n, 0);
+        got = on_device_forward(&opencl_device_ops, &one, n, 0);
         ck_assert_msg(memcmp(got, want, (size_t)n * (size_t)s.vocab * 4) == 0,
                       "window %d, %d tokens: off by %g", one.shape.window, n,
-                      largest(got, want, (size_t)n * (size_t)s.vocab));
+                      on_device_difference(got, want, (size_t)n * (size_t)s.vocab));
         free(want), free(got);
     }
 }
@@ -435,10 +225,10 @@ START_TEST(test_wide_rows)
 {
     static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q4_K};
     struct opencl_tuning t = {.shape = 1, .tile = 4, .small_local = _i};
-    struct setup one = {base_shape, KV_F16, 1, 0};
+    struct on_device one = {on_device_shape, KV_F16, 1, 0};
     float *want, *got;
 
-    if (!have_device(1))
+    if (!on_device_there(1))
         return;
     one.shape.layers = 1;
     one.shape.experts = 2;
@@ -446,12 +236,12 @@ START_TEST(test_wide_rows)
     one.shape.type = types[_i];
     one.shape.hidden = _i ? 17 * 256 : 135 * 32;
     one.shape.ffn = _i ? 9 * 256 : 70 * 32;
-    want = forward(&cpu_device_ops, &one, 2, 0);
+    want = on_device_forward(&cpu_device_ops, &one, 2, 0);
     opencl_tune(&t);
-    got = forward(&opencl_device_ops, &one, 2, 0);
+    got = on_device_forward(&opencl_device_ops, &one, 2, 0);
     opencl_tune(NULL);
     ck_assert_msg(memcmp(got, want, 2 * (size_t)one.shape.vocab * 4) == 0, "off by %g",
-                  largest(got, want, 2 * (size_t)one.shape.vocab));
+                  on_device_difference(got, want, 2 * (size_t)one.shape.vocab));
     free(want), free(got);
 }
 END_TEST
@@ -473,11 +263,11 @@ START_TEST(test_formats)
     } kinds[] = {{2, _i % 2 ? 16 : 8,
                   formats[_i] == DTYPE_Q6_K || formats[_i] == DTYPE_Q4_K ? 2 : 1},
                  {1, _i % 2 ? 8 : 16, 4}};
-    struct tiny_shape s = base_shape;
-    struct setup set;
+    struct tiny_shape s = on_device_shape;
+    struct on_device set;
     float *want;
 
-    if (!have_device(0))
+    if (!on_device_there(0))
         return;
     s.layers = 1;
     s.hidden = s.ffn = 256;
@@ -488,21 +278,21 @@ START_TEST(test_formats)
         struct opencl_tuning t = {
             .shape = kinds[k].shape, .no_selftest = true, .tile = kinds[k].tile};
 
-        if (!have_device(kinds[k].shape))
+        if (!on_device_there(kinds[k].shape))
             continue;
         opencl_tune(&t);
         s.width = kinds[k].width;
-        set = (struct setup){s, KV_F16, 11, 0};
-        want = forward(&cpu_device_ops, &set, 12, 0);
+        set = (struct on_device){s, KV_F16, 11, 0};
+        want = on_device_forward(&cpu_device_ops, &set, 12, 0);
         for (int i = 0; i < 12 * s.vocab; i++)
             ck_assert(want[i] == want[i]);
         for (int v = 0; v < 2; v++) {
-            float *got = forward(&opencl_device_ops, &set, 12, 0);
+            float *got = on_device_forward(&opencl_device_ops, &set, 12, 0);
 
             ck_assert_msg(memcmp(got, want, (size_t)(12 * s.vocab) * 4) == 0,
                           "%s, width %d, shape %d, chunks of %d: off by %g",
                           dtype_info(s.type)->word, s.width, kinds[k].shape, set.chunk,
-                          largest(got, want, (size_t)(12 * s.vocab)));
+                          on_device_difference(got, want, (size_t)(12 * s.vocab)));
             free(got);
             set.chunk = 1;
         }
@@ -515,10 +305,10 @@ END_TEST
 START_TEST(test_formats_by_fours)
 {
     struct opencl_tuning t = {.shape = 1, .no_selftest = true, .tile = 4, .group = 7};
-    struct setup set = {base_shape, KV_F16, 1, 0};
+    struct on_device set = {on_device_shape, KV_F16, 1, 0};
     float *want, *got;
 
-    if (!have_device(1))
+    if (!on_device_there(1))
         return;
     set.shape.layers = 1;
     set.shape.hidden = set.shape.ffn = 256;
@@ -527,11 +317,11 @@ START_TEST(test_formats_by_fours)
     set.shape.type = formats[_i];
     set.shape.width = _i % 2 ? 16 : 8;
     opencl_tune(&t);
-    want = forward(&cpu_device_ops, &set, 5, 0);
-    got = forward(&opencl_device_ops, &set, 5, 0);
+    want = on_device_forward(&cpu_device_ops, &set, 5, 0);
+    got = on_device_forward(&opencl_device_ops, &set, 5, 0);
     ck_assert_msg(memcmp(got, want, (size_t)(5 * set.shape.vocab) * 4) == 0,
                   "%s, width %d: off by %g", dtype_info(formats[_i])->word, set.shape.width,
-                  largest(got, want, (size_t)(5 * set.shape.vocab)));
+                  on_device_difference(got, want, (size_t)(5 * set.shape.vocab)));
     free(got), free(want);
 }
 END_TEST
@@ -539,20 +329,20 @@ END_TEST
 /* A Q8_0 cache on the device: the CPU's bits, over the border of a chunk of keys, with a window. */
 START_TEST(test_q8_0_cache)
 {
-    struct tiny_shape s = base_shape;
-    struct setup one = {s, KV_Q8_0, 100, 0};
+    struct tiny_shape s = on_device_shape;
+    struct on_device one = {s, KV_Q8_0, 100, 0};
     float *want, *got;
 
-    if (!have_device(shapes[_i]))
+    if (!on_device_there(shapes[_i]))
         return;
     check_against_cpu(s, KV_Q8_0, TOKENS, 0);
     one.shape.layers = 1;
     one.shape.head_dim = 64;
     one.shape.window = 200;
-    want = forward(&cpu_device_ops, &one, 301, 0);
-    got = forward(&opencl_device_ops, &one, 301, 0);
+    want = on_device_forward(&cpu_device_ops, &one, 301, 0);
+    got = on_device_forward(&opencl_device_ops, &one, 301, 0);
     ck_assert_msg(memcmp(got, want, (size_t)301 * (size_t)s.vocab * 4) == 0, "off by %g",
-                  largest(got, want, (size_t)301 * (size_t)s.vocab));
+                  on_device_difference(got, want, (size_t)301 * (size_t)s.vocab));
     free(want), free(got);
 }
 END_TEST
@@ -563,22 +353,22 @@ END_TEST
 START_TEST(test_last_experts)
 {
     static const int chunks[] = {1, 2, 3, 16, 40}, firsts[] = {-1, -4, -5};
-    struct setup s = {base_shape, KV_F16, 40, 1};
-    size_t count = (size_t)TOKENS * (size_t)base_shape.vocab;
+    struct on_device s = {on_device_shape, KV_F16, 40, 1};
+    size_t count = (size_t)TOKENS * (size_t)on_device_shape.vocab;
     float *want;
 
-    if (!have_device(shapes[_i]))
+    if (!on_device_there(shapes[_i]))
         return;
-    want = forward(&cpu_device_ops, &s, TOKENS, 0);
+    want = on_device_forward(&cpu_device_ops, &s, TOKENS, 0);
     for (size_t k = 0; k < sizeof chunks / sizeof chunks[0]; k++)
         for (size_t f = 0; f < sizeof firsts / sizeof firsts[0]; f++) {
             float *got;
 
             s.chunk = chunks[k];
-            got = forward(&opencl_device_ops, &s, TOKENS, firsts[f]);
+            got = on_device_forward(&opencl_device_ops, &s, TOKENS, firsts[f]);
             ck_assert_msg(memcmp(got, want, count * 4) == 0,
                           "first %d of 6 experts by the CPU, chunks of %d: off by %g", -firsts[f],
-                          s.chunk, largest(got, want, count));
+                          s.chunk, on_device_difference(got, want, count));
             free(got);
         }
     free(want);
@@ -591,9 +381,9 @@ END_TEST
 START_TEST(test_shared_and_own_memory)
 {
     struct opencl_tuning tuning = {.copy = _i};
-    struct setup set = {base_shape, KV_F16, 16, 0};
+    struct on_device set = {on_device_shape, KV_F16, 16, 0};
     struct tiny_model *t = tiny_model_new(&set.shape);
-    struct device_config c = config(t, &set);
+    struct device_config c = on_device_config(t, &set);
     struct device_stats open, now, want;
     struct block_id ids[2 * 7 + 1];
     struct device *d, *cpu;
@@ -603,7 +393,7 @@ START_TEST(test_shared_and_own_memory)
     struct error e;
     int n = 0, resident = 0, pieces = 0;
 
-    if (!have_device(0))
+    if (!on_device_there(0))
         return;
     opencl_tune(&tuning);
     for (int l = 0; l < 2; l++) {
@@ -693,11 +483,11 @@ END_TEST
 START_TEST(test_float_types)
 {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
-    struct tiny_shape s = base_shape;
+    struct tiny_shape s = on_device_shape;
 
     struct opencl_tuning t = {.shape = shapes[_i], .tile = 2};
 
-    if (!have_device(shapes[_i]))
+    if (!on_device_there(shapes[_i]))
         return;
     opencl_tune(&t);
     for (int i = 0; i < 3; i++) {
@@ -711,7 +501,7 @@ END_TEST
  * own: they are joined there. And a head of eight. */
 START_TEST(test_many_experts)
 {
-    struct tiny_shape s = base_shape;
+    struct tiny_shape s = on_device_shape;
 
     s.experts = 37;
     s.layers = 1;
@@ -719,7 +509,7 @@ START_TEST(test_many_experts)
     for (int copy = 0; copy < 2; copy++) {
         struct opencl_tuning t = {.shape = shapes[_i], .copy = copy};
 
-        if (!have_device(shapes[_i]))
+        if (!on_device_there(shapes[_i]))
             return;
         opencl_tune(&t);
         check_against_cpu(s, KV_F16, TOKENS, 0);
@@ -759,7 +549,7 @@ START_TEST(test_joined_experts)
                 .router = {.kind = ROUTER_SIGMOID, .normalised = true, .choice_bias = true}},
         .norms = {.kind = NORM_RMS, .before = true, .eps = 1e-5f}};
     struct opencl_tuning tuning = {.shape = 1, .copy = _i % 2 == 0, .tile = 4};
-    struct setup set = {base_shape, KV_F16, 8, 0};
+    struct on_device set = {on_device_shape, KV_F16, 8, 0};
     struct device_stats stats, first;
     struct tiny_model *t;
     struct device_config c;
@@ -769,17 +559,17 @@ START_TEST(test_joined_experts)
     unsigned seed = 5;
     int rc;
 
-    if (!have_device(1))
+    if (!on_device_there(1))
         return;
     set.shape.layers = 1;
     set.shape.experts = 37;
     set.shape.shapes = _i < 2 ? NULL : &shared;
     set.shape.bias = _i < 2;
     t = tiny_model_new(&set.shape);
-    c = config(t, &set);
+    c = on_device_config(t, &set);
     opencl_tune(&tuning);
     ck_assert_msg(opencl_device_ops.open(&d, &c, &e) == 0, "%s", e.text);
-    put_all(&opencl_device_ops, d, &t->model.hp);
+    on_device_put_all(&opencl_device_ops, d, &t->model.hp);
     for (int i = 0; i < 64; i++)
         x[i] = tiny_random(&seed);
     run_joined(d, x, z[0]);
@@ -839,7 +629,7 @@ static int args_of_token(struct device *d, int layers, int pos, const float *x, 
 START_TEST(test_arguments)
 {
     struct opencl_tuning tuning = {.shape = 1, .copy = true, .tile = 4, .no_replay = true};
-    struct setup set = {base_shape, KV_F16, 8, 0};
+    struct on_device set = {on_device_shape, KV_F16, 8, 0};
     const struct block_id id = {BLOCK_EXPERT, 1, 5};
     struct tiny_model *t;
     struct device_config c;
@@ -849,16 +639,16 @@ START_TEST(test_arguments)
     unsigned seed = 5;
     int n[4], layers = 3, rc;
 
-    if (!have_device(1))
+    if (!on_device_there(1))
         return;
     set.shape.layers = layers;
     set.shape.experts = 37;
     t = tiny_model_new(&set.shape);
-    c = config(t, &set);
+    c = on_device_config(t, &set);
     opencl_tune(&tuning);
     ck_assert_msg(opencl_device_ops.open(&d, &c, &e) == 0, "%s", e.text);
     set_kernel_arg = cl.SetKernelArg;
-    put_all(&opencl_device_ops, d, &t->model.hp);
+    on_device_put_all(&opencl_device_ops, d, &t->model.hp);
     for (int i = 0; i < 64; i++)
         x[i] = tiny_random(&seed);
     n[0] = args_of_token(d, layers, 0, x, z[0]);
@@ -884,7 +674,7 @@ END_TEST
 
 static struct tiny_shape small_shape(void)
 {
-    struct tiny_shape s = base_shape;
+    struct tiny_shape s = on_device_shape;
 
     s.layers = 1;
     s.context = 64;
@@ -909,13 +699,13 @@ static void check_broken(const char *kernel, enum dtype type, bool attention, bo
     struct opencl_tuning tuning = {
         .broken = kernel, .tile = 1, .shape = strncmp(kernel, "token", 5) == 0 ? 1 : 0};
     struct tiny_shape s = small_shape();
-    struct setup set = {s, KV_F16, 16, 0};
+    struct on_device set = {s, KV_F16, 16, 0};
     struct tiny_model *t;
     struct device_config c;
 
     set.shape.type = type;
     t = tiny_model_new(&set.shape);
-    c = config(t, &set);
+    c = on_device_config(t, &set);
     c.log = remember;
     opencl_tune(&tuning);
     for (int again = 0; again < 2; again++) {
@@ -943,7 +733,7 @@ static void check_broken(const char *kernel, enum dtype type, bool attention, bo
 
 START_TEST(test_wrong_kernels)
 {
-    if (!have_device(0))
+    if (!on_device_there(0))
         return;
     check_broken("none", DTYPE_Q8_0, true, true, true);
     check_broken("norm", DTYPE_Q8_0, false, false, false);
@@ -962,21 +752,21 @@ END_TEST
 /* A program that was damaged on the disk is compiled again, and the numbers stay. */
 START_TEST(test_damaged_cache)
 {
-    struct setup set = {small_shape(), KV_F16, 4, 0};
+    struct on_device set = {small_shape(), KV_F16, 4, 0};
     char command[2000], before[200];
     float *want, *got;
 
-    if (!have_device(0))
+    if (!on_device_there(0))
         return;
-    want = forward(&opencl_device_ops, &set, 4, 0);
-    snprintf(before, sizeof before, "%.180s/damaged", cache_dir);
+    want = on_device_forward(&opencl_device_ops, &set, 4, 0);
+    snprintf(before, sizeof before, "%.180s/damaged", on_device_cache);
     snprintf(command, sizeof command,
              "mkdir -p %s && cp %s/*.bin %s/*.verdict %s/ && cd %s && for f in *; do head -c 100 "
              "$f > t; printf garbage >> t; mv t $f; done",
-             before, cache_dir, cache_dir, before, before);
+             before, on_device_cache, on_device_cache, before, before);
     ck_assert_int_eq(system(command), 0);
-    snprintf(cache_dir, sizeof cache_dir, "%s", before);
-    got = forward(&opencl_device_ops, &set, 4, 0);
+    snprintf(on_device_cache, sizeof on_device_cache, "%s", before);
+    got = on_device_forward(&opencl_device_ops, &set, 4, 0);
     ck_assert_mem_eq(got, want, sizeof(float) * 4 * (size_t)set.shape.vocab);
     free(want), free(got);
 }
@@ -986,14 +776,14 @@ END_TEST
  * crashes, and a device that failed once computes the right numbers when asked again. */
 START_TEST(test_failures)
 {
-    struct setup set = {small_shape(), KV_F16, 16, 0};
+    struct on_device set = {small_shape(), KV_F16, 16, 0};
     struct tiny_model *t = tiny_model_new(&set.shape);
-    struct device_config c = config(t, &set);
+    struct device_config c = on_device_config(t, &set);
     float x[16 * 64], y[16 * 64], want[16 * 64], weights[32];
     int experts[32], ends = 0;
     unsigned seed = 4;
 
-    if (!have_device(0))
+    if (!on_device_there(0))
         return;
     for (int i = 0; i < 16 * 64; i++)
         x[i] = tiny_random(&seed);
@@ -1060,21 +850,21 @@ START_TEST(test_clblast)
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     struct opencl_tuning right = {.blas = 2}, broken = {.blas = 2, .broken = "sgemm"};
 
-    if (!have_device(0))
+    if (!on_device_there(0))
         return;
     for (int i = 0; i < 3; i++) {
-        struct setup set = {base_shape, KV_F32, 40, 0};
+        struct on_device set = {on_device_shape, KV_F32, 40, 0};
         float *want, *got;
 
         set.shape.type = types[i];
         set.shape.experts = 2; /* so that both get enough rows */
-        want = forward(&cpu_device_ops, &set, TOKENS, 0);
+        want = on_device_forward(&cpu_device_ops, &set, TOKENS, 0);
         for (int wrong = 0; wrong < (i ? 1 : 2); wrong++) {
             double worst;
 
             opencl_tune(wrong ? &broken : &right);
-            got = forward(&opencl_device_ops, &set, TOKENS, 0);
-            worst = largest(got, want, (size_t)TOKENS * (size_t)set.shape.vocab);
+            got = on_device_forward(&opencl_device_ops, &set, TOKENS, 0);
+            worst = on_device_difference(got, want, (size_t)TOKENS * (size_t)set.shape.vocab);
             ck_assert_msg(worst <= 2e-5, "type %d%s: off by %g", (int)types[i],
                           wrong ? ", wrong Sgemm" : "", worst);
             free(got);
@@ -1089,9 +879,9 @@ END_TEST
 START_TEST(test_kv_and_memory)
 {
     for (int kv = 0; kv < 3; kv++) {
-        struct setup set = {small_shape(), (enum kv_type)kv, 20, 0};
+        struct on_device set = {small_shape(), (enum kv_type)kv, 20, 0};
         struct tiny_model *t = tiny_model_new(&set.shape);
-        struct device_config c = config(t, &set);
+        struct device_config c = on_device_config(t, &set);
         size_t token = (size_t)(kv == KV_Q8_0 ? 2 * 68 : kv == KV_F16 ? 4 * 64 : 8 * 64);
         unsigned char *a = calloc(20, token), *b = calloc(20, token);
         float x[20 * 64], y[20 * 64], z[64], again[64];
@@ -1100,14 +890,14 @@ START_TEST(test_kv_and_memory)
         unsigned seed = 5;
         struct error e;
 
-        if (!have_device(0))
+        if (!on_device_there(0))
             return;
         for (int i = 0; i < 20 * 64; i++)
             x[i] = tiny_random(&seed);
         ck_assert_int_eq(opencl_device_ops.open(&gpu, &c, &e), 0);
         ck_assert_int_eq(cpu_device_ops.open(&cpu, &c, &e), 0);
         opencl_device_ops.stats(gpu, &before);
-        put_all(&opencl_device_ops, gpu, &t->model.hp);
+        on_device_put_all(&opencl_device_ops, gpu, &t->model.hp);
         struct attention_job job = {.layer = 0, .rows = 20, .pos = 0, .x = x, .y = y},
                              next = {.layer = 0, .rows = 1, .pos = 20, .x = x, .y = z};
         struct kv_move read = {.layer = 0, .pos = 0, .count = 20, .data = a, .write = false},
@@ -1147,20 +937,20 @@ END_TEST
 
 START_TEST(test_selection)
 {
-    struct setup set = {small_shape(), KV_F16, 4, 0};
+    struct on_device set = {small_shape(), KV_F16, 4, 0};
     struct tiny_model *t = tiny_model_new(&set.shape);
-    struct device_config c = config(t, &set);
+    struct device_config c = on_device_config(t, &set);
     struct device *d;
     struct error e = {0};
 
-    if (!have_device(0))
+    if (!on_device_there(0))
         return;
     c.selector = "opencl:99";
     ck_assert_int_eq(opencl_device_ops.open(&d, &c, &e), ERR_USAGE);
     ck_assert_ptr_nonnull(strstr(e.text, "opencl:99"));
     c.selector = "opencl:x";
     ck_assert_int_eq(opencl_device_ops.open(&d, &c, &e), ERR_USAGE);
-    c.selector = selector();
+    c.selector = on_device_selector();
     ck_assert_int_eq(opencl_device_ops.open(&d, &c, &e), 0);
     ck_assert(opencl_device_ops.supports(d, &t->model.hp.common, BLOCK_ATTENTION, DTYPE_Q8_0));
     /* the model has none, so nothing was compiled */
@@ -1209,10 +999,12 @@ START_TEST(test_crashing_driver)
 {
     struct device_info info[DEVICE_MAX];
     char folder[300], why[512];
-    struct driver_probe p = {
-        .program = "/proc/self/exe", .vendors = folder, .cache_dir = cache_dir, .seconds = 100};
+    struct driver_probe p = {.program = "/proc/self/exe",
+                             .vendors = folder,
+                             .cache_dir = on_device_cache,
+                             .seconds = 100};
     /* in this process the loader's list is fixed by this: what follows shows in the notes */
-    bool any = have_device(0);
+    bool any = on_device_there(0);
 
     for (int again = 0; again < 2; again++) {
         make_vendors(folder, sizeof folder, "crash", any);
@@ -1234,8 +1026,10 @@ START_TEST(test_good_driver_beside_a_bad_one)
 {
     struct device_info info[DEVICE_MAX];
     char folder[300], why[512];
-    struct driver_probe p = {
-        .program = "/proc/self/exe", .vendors = folder, .cache_dir = cache_dir, .seconds = 100};
+    struct driver_probe p = {.program = "/proc/self/exe",
+                             .vendors = folder,
+                             .cache_dir = on_device_cache,
+                             .seconds = 100};
     int n;
 
     if (access("/etc/OpenCL/vendors/pocl.icd", R_OK) != 0)
@@ -1279,7 +1073,7 @@ static int launches_of(const struct device_kernel *k, int n, int pass, const cha
 START_TEST(test_microbench)
 {
     static const struct device_pass passes[] = {{1, 100}, {1, 500}, {40, 0}};
-    struct setup set = {base_shape, KV_F16, 1, 0};
+    struct on_device set = {on_device_shape, KV_F16, 1, 0};
     struct opencl_tuning tuning = {.shape = shapes[_i / 2], .tile = 4};
     static const struct layer_shape single = {
         .mixer = {.heads = 4, .kv_heads = 2, .key_dim = 32, .rope_dims = 32, .bias = true},
@@ -1293,12 +1087,12 @@ START_TEST(test_microbench)
     struct device_kernels about;
     struct error e;
 
-    if (!have_device(shapes[_i / 2]))
+    if (!on_device_there(shapes[_i / 2]))
         return;
     if (_i % 2) /* layers normed behind their sums run as single jobs */
         set.shape.shapes = singles;
     struct tiny_model *t = tiny_model_new(&set.shape);
-    struct device_config c = config(t, &set);
+    struct device_config c = on_device_config(t, &set);
 
     opencl_tune(&tuning);
     int n = opencl_device_ops.kernels(&c, NULL, passes, 3, measured, 100, &about, &e);
@@ -1350,10 +1144,10 @@ START_TEST(test_forms)
                               .form = form,
                               .engine = cases[_i].engine,
                               .small_local = cases[_i].small_local};
-    struct tiny_shape s = base_shape;
+    struct tiny_shape s = on_device_shape;
     char command[600];
 
-    if (!have_device(1))
+    if (!on_device_there(1))
         return;
     opencl_tune(&t);
     s.type = cases[_i].type;
@@ -1363,7 +1157,7 @@ START_TEST(test_forms)
     s.layers = 1;
     check_against_cpu(s, KV_F16, 20, 0);
     snprintf(command, sizeof command, "grep -qx 'form %s %s' %.400s/*.verdict",
-             dtype_info(s.type)->word, form == GEMM_EIGHTS ? "eights" : "engine", cache_dir);
+             dtype_info(s.type)->word, form == GEMM_EIGHTS ? "eights" : "engine", on_device_cache);
     ck_assert_int_eq(system(command), 0);
 }
 END_TEST
@@ -1382,14 +1176,14 @@ START_TEST(test_slower_kernels)
                  {"token_attend", "attend", 8 + 7 + 2, NULL}};
     static const struct device_pass pass = {1, 100};
 
-    if (!have_device(1))
+    if (!on_device_there(1))
         return;
     for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
         const char *name = cases[i / 2].joined, *slower = cases[i / 2].slower;
         struct opencl_tuning tuning = {.shape = 1, .tile = 4, .slower = slower ? slower : name};
-        struct setup set = {base_shape, KV_F16, 1, 0};
+        struct on_device set = {on_device_shape, KV_F16, 1, 0};
         struct tiny_model *t = tiny_model_new(&set.shape);
-        struct device_config c = config(t, &set);
+        struct device_config c = on_device_config(t, &set);
         struct device_kernel k[100];
         struct device_kernels about;
         struct error e;
@@ -1413,14 +1207,14 @@ END_TEST
 /* ---- Shapes of the work-groups for one token ---- */
 static void check_tokens(struct tiny_shape shape)
 {
-    struct setup s = {shape, KV_F16, 1, 0};
+    struct on_device s = {shape, KV_F16, 1, 0};
     size_t count = 7 * (size_t)shape.vocab;
-    float *want = forward(&cpu_device_ops, &s, 7, 0), *got;
+    float *want = on_device_forward(&cpu_device_ops, &s, 7, 0), *got;
 
     for (s.jobs = 0; s.jobs < 2; s.jobs++) {
-        got = forward(&opencl_device_ops, &s, 7, 0);
+        got = on_device_forward(&opencl_device_ops, &s, 7, 0);
         ck_assert_msg(memcmp(got, want, count * 4) == 0, "%s: off by %g",
-                      s.jobs ? "jobs" : "layers", largest(got, want, count));
+                      s.jobs ? "jobs" : "layers", on_device_difference(got, want, count));
         free(got);
     }
     free(want);
@@ -1448,7 +1242,7 @@ START_TEST(test_every_group)
         .shape = 1, .no_selftest = true, .group = i + 1, .small_local = type == DTYPE_Q4_K};
     struct tiny_shape s = type == DTYPE_Q4_0 ? small_shape() : two_terms(type);
 
-    if (!have_device(1))
+    if (!on_device_there(1))
         return;
     opencl_tune(&t);
     s.type = type;
@@ -1460,7 +1254,7 @@ static char measured_log[300];
 
 static void remember_measured(void *ctx, const char *line)
 {
-    quiet(ctx, line);
+    on_device_log(ctx, line);
     if (strstr(line, "measured"))
         snprintf(measured_log, sizeof measured_log, "%s", line);
 }
@@ -1471,7 +1265,7 @@ static int measured_lines(const struct opencl_tuning *tuning, enum device_tune t
                           const char *cache, const char *begin, const char *says)
 {
     static const struct device_pass pass = {1, 5};
-    struct setup set = {small_shape(), KV_F16, 1, 0};
+    struct on_device set = {small_shape(), KV_F16, 1, 0};
     struct device_kernel k[40];
     struct device_kernels about;
     char command[800], line[40] = "";
@@ -1482,7 +1276,7 @@ static int measured_lines(const struct opencl_tuning *tuning, enum device_tune t
 
     set.shape.type = DTYPE_Q4_0;
     t = tiny_model_new(&set.shape);
-    c = config(t, &set);
+    c = on_device_config(t, &set);
     c.cache_dir = cache;
     c.tune = tune;
     c.log = remember_measured;
@@ -1508,9 +1302,9 @@ START_TEST(test_measured_groups)
     const char *wanted = "q4_0 matmul 8x32x2x4 gate_up 32x8x2x4 token_down 8x32x2x4 "
                          "token_output 8x32x2x4";
 
-    if (!have_device(1))
+    if (!on_device_there(1))
         return;
-    snprintf(cache, sizeof cache, "%.200s/groups", cache_dir);
+    snprintf(cache, sizeof cache, "%.200s/groups", on_device_cache);
     snprintf(command, sizeof command, "mkdir -p -m 700 %s", cache);
     ck_assert_int_eq(system(command), 0);
     /* by a CPU's OpenCL only when asked, and with --tune off by none */
@@ -1547,9 +1341,9 @@ START_TEST(test_wrong_group)
     struct opencl_tuning t = {.shape = 1, .groups_most = 1, .group_wanted = 1, .broken = "rows8"};
     char cache[300], command[400];
 
-    if (!have_device(1))
+    if (!on_device_there(1))
         return;
-    snprintf(cache, sizeof cache, "%.200s/wrong", cache_dir);
+    snprintf(cache, sizeof cache, "%.200s/wrong", on_device_cache);
     snprintf(command, sizeof command, "mkdir -p -m 700 %s", cache);
     ck_assert_int_eq(system(command), 0);
     for (int again = 0; again < 2; again++) {
@@ -1557,114 +1351,6 @@ START_TEST(test_wrong_group)
             measured_lines(&t, DEVICE_TUNE_ON, cache, "wrong q4_0 8x32x2x4", "q4_0 by rule"), 1);
         ck_assert(again || strstr(measured_log, "measured 1 shape ") != NULL);
     }
-}
-END_TEST
-
-/* ---- Under oclgrind, which interprets kernels: every access within bounds, no two work-items of a
- * group at one place without a barrier between. Not yet --uninitialized, for three faults of 21.10:
- * - an undefined place of a shuffle's mask (-1) is read as an address, 4 GB behind the vector: it
- *   crashes. Optimised code has such masks, code of --build-options -O0 in the GPU's shape none.
- * - place 11 of a shuffle (LLVM's UndefValueVal) counts as uninitialised, so the upper half of
- *   num_fold's sixteen values does: its eight named one by one do not.
- * - the host's write of a part of a buffer makes the whole rest of it unknown (in 26.03 too): all
- *   buffers mapped for writing before each launch count as written.
- * With these got round the second case took more than 80 s of a core, did not end, and filled its
- * 20 messages with values_load (attention.cl): what is behind a chunk's end stays undefined, goes
- * into local memory, and no sum reads it. ---- */
-#define INTERPRETED "--interpreted"
-
-static const struct {
-    int shape, hidden, width;
-    enum dtype type;
-    enum kv_type kv;
-    enum gemm_form form;
-    int engine;
-    bool apart; /* a dense part beside experts, then a dense layer, then operators beside each other
-                 */
-    int group;  /* of opencl_tuning */
-} interpreted_cases[] = {{2, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, false, 0},
-                         {1, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, false, 0},
-                         {1, 256, 16, DTYPE_Q4_K, KV_F32, GEMM_FOURS, 0, false, 0},
-                         {1, 256, 8, DTYPE_Q6_K, KV_Q8_0, GEMM_FOURS, 0, false, 0},
-                         {1, 96, 16, DTYPE_Q4_0, KV_F16, GEMM_ENGINE, 1, false, 0},
-                         {1, 256, 8, DTYPE_Q6_K, KV_F16, GEMM_ENGINE, 16, false, 0},
-                         {2, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, true, 0},
-                         {1, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, true, 0},
-                         {1, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, false, 4},
-                         {1, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, false, 5},
-                         {1, 64, 16, DTYPE_Q4_0, KV_F16, GEMM_FOURS, 0, false, 7},
-                         {1, 256, 8, DTYPE_Q6_K, KV_F16, GEMM_FOURS, 0, false, 9}};
-static int interpreted; /* the case that oclgrind runs */
-
-#define APART_MIXER .mixer = {.heads = 4, .kv_heads = 2, .key_dim = 32, .rope_dims = 32}
-#define APART_ROUTED                                                       \
-    .experts = 2, .used = 1, .shared = 1, .width = 64, .shared_width = 64, \
-    .router = {.kind = ROUTER_SOFTMAX, .normalised = true, .expert_scales = true}
-
-/* A layer in one shape, several tokens and then one: the CPU's bits. */
-START_TEST(test_in_interpreter)
-{
-    static const struct layer_shape apart[3] = {
-        {APART_MIXER, .ffn = {.kind = FFN_DENSE_AND_ROUTED, APART_ROUTED},
-         .norms = {.kind = NORM_RMS, .eps = 1e-6f, .before = true, .after = true}, .scaled = true},
-        {APART_MIXER, .ffn = {.kind = FFN_DENSE, .shared = 1, .shared_width = 64},
-         .norms = {.kind = NORM_RMS, .eps = 1e-6f, .before = true}},
-        {APART_MIXER, .ffn = {APART_ROUTED},
-         .norms = {.kind = NORM_LAYER, .eps = 1e-5f, .before = true}, .parallel = true}};
-    int i = interpreted, hidden = interpreted_cases[i].hidden;
-    struct opencl_tuning t = {.shape = interpreted_cases[i].shape,
-                              .no_selftest = true,
-                              .tile = interpreted_cases[i].form ? 16 : 4,
-                              .form = interpreted_cases[i].form,
-                              .group = interpreted_cases[i].group,
-                              .engine = interpreted_cases[i].engine};
-    struct setup one = {base_shape, interpreted_cases[i].kv, 6, 0};
-    float *want, *got;
-
-    one.shape.layers = i == 1 ? 2 : 1;
-    one.shape.experts = 2;
-    one.shape.type = interpreted_cases[i].type;
-    one.shape.hidden = one.shape.ffn = hidden;
-    one.shape.heads = hidden / 32 > 4 ? hidden / 32 : 4;
-    one.shape.width = interpreted_cases[i].width;
-    if (interpreted_cases[i].apart) {
-        one.shape.layers = 3;
-        one.shape.shapes = apart;
-        one.shape.residual_scale = 0.22f;
-    }
-    opencl_tune(&t);
-    want = forward(&cpu_device_ops, &one, 7, 0);
-    got = forward(&opencl_device_ops, &one, 7, 0);
-    ck_assert_msg(memcmp(got, want, 7 * (size_t)one.shape.vocab * 4) == 0, "case %d: off by %g", i,
-                  largest(got, want, 7 * (size_t)one.shape.vocab));
-    free(want), free(got);
-}
-END_TEST
-
-START_TEST(test_interpreted)
-{
-    char log[300], command[900], text[2000];
-    FILE *f;
-
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-    support_skip("oclgrind must be loaded first, and so must the sanitizer");
-    return;
-#endif
-    if (system("command -v oclgrind >/dev/null 2>&1") != 0) {
-        support_skip("oclgrind is not installed");
-        return;
-    }
-    snprintf(log, sizeof log, "%s/oclgrind-%d.log", support_tmpdir(), _i);
-    snprintf(command, sizeof command,
-             "oclgrind --data-races --max-errors 20 --log %s /proc/%d/exe " INTERPRETED
-             " %d >/dev/null 2>&1",
-             log, getpid(), _i);
-    ck_assert_msg(system(command) == 0, "%s", command);
-    f = fopen(log, "r");
-    text[f ? fread(text, 1, sizeof text - 1, f) : 0] = '\0';
-    if (f)
-        fclose(f);
-    ck_assert_msg(!*text, "%s", text);
 }
 END_TEST
 
@@ -1680,12 +1366,12 @@ static Suite *suite(void)
 {
     Suite *s = suite_create("opencl");
     TCase *c = tcase_create("device"), *formats_case = tcase_create("formats"),
-          *interpreted_case = tcase_create("interpreted"), *optimised = tcase_create("optimised"),
-          *launches = tcase_create("launches"), *tuned = tcase_create("tuned"),
-          *groups = tcase_create("groups"), *measured = tcase_create("measured"),
-          *fours = tcase_create("fours"), *uploads = tcase_create("uploads");
+          *optimised = tcase_create("optimised"), *launches = tcase_create("launches"),
+          *tuned = tcase_create("tuned"), *groups = tcase_create("groups"),
+          *measured = tcase_create("measured"), *fours = tcase_create("fours"),
+          *uploads = tcase_create("uploads");
 
-    snprintf(cache_dir, sizeof cache_dir, "%s", support_tmpdir());
+    snprintf(on_device_cache, sizeof on_device_cache, "%s", support_tmpdir());
     tcase_set_timeout(c, 240);
     tcase_set_timeout(optimised, 240);
     tcase_add_loop_test(optimised, test_q8_0, 0, 2);
@@ -1744,34 +1430,11 @@ static Suite *suite(void)
     tcase_set_timeout(formats_case, 240);
     tcase_set_tags(formats_case, "formats"); /* parts by themselves: run.sh */
     suite_add_tcase(s, formats_case);
-    tcase_set_timeout(interpreted_case, 600);
-    tcase_set_tags(interpreted_case, "interpreted");
-    tcase_add_loop_test(interpreted_case, test_interpreted, 0,
-                        sizeof interpreted_cases / sizeof interpreted_cases[0]);
-    suite_add_tcase(s, interpreted_case);
     return s;
-}
-
-static int run_interpreted(int i)
-{
-    Suite *s = suite_create("interpreted");
-    TCase *c = tcase_create("one");
-
-    interpreted = i;
-    snprintf(cache_dir, sizeof cache_dir, "%s", support_tmpdir());
-    setenv("CK_FORK", "no", 1);
-    unsetenv("CK_RUN_CASE");
-    unsetenv("CK_INCLUDE_TAGS");
-    unsetenv("CK_EXCLUDE_TAGS");
-    tcase_add_test(c, test_in_interpreter);
-    suite_add_tcase(s, c);
-    return support_run(s);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], INTERPRETED) == 0)
-        return run_interpreted(atoi(argv[2]));
     if (argc == 2 && strcmp(argv[1], DRIVER_PROBE_CHILD) == 0)
         _exit(driver_probe_child());
     return support_run(suite());

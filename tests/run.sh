@@ -2,7 +2,7 @@
 # Runs every built suite of one build tree: tests/run.sh build/MODE [name ...]. Exits 1 when any failed; the last line is the sum.
 # One more at once than there are processors, for many wait (JOBS=1: one after the other); a suite's output is in build/MODE/tests/NAME.log.
 # A suite's parts that run beside it, as one of its own each: SUITE:TAG, Check's tag of the cases in it.
-parts='check_opencl:interpreted check_opencl:formats check_conformance:opencl'
+parts='check_opencl:formats check_conformance:opencl'
 parts_of() { for p in $parts; do case $p in "$1":*) echo "$p" ;; esac; done; }
 file_of() { echo "$dir/tests/$(printf '%s' "$1" | tr : .)"; }
 if [ "$1" = --one ]; then # one suite or part: prints its line, keeps "passed failed skipped" in NAME.sum
@@ -33,7 +33,7 @@ $t: ${line:-no result}"
 fi
 dir=$1; shift
 # The longest first, so that none is left alone at the end.
-longest='check_opencl check_serve check_mcp_chat check_sessions check_speculate check_conformance check_families check_cli check_opencl_engine check_bench check_connect
+longest='check_opencl_interpreted check_opencl check_serve check_mcp_chat check_sessions check_speculate check_conformance check_families check_cli check_opencl_engine check_bench check_connect
 check_replay check_expert_cache check_commands check_fit check_cpu_device check_fetch check_golden check_smoke check_quantize check_batch'
 if [ $# = 0 ]; then
     set -- $(cd "$dir/tests" && ls | grep '^check_' | grep -v '\.')

@@ -252,7 +252,7 @@ static inline uint4 few_bytes(__global const uchar *p, int n)
 }
 #endif
 
-/* `bytes` from there on; of whole pieces, but for Q8_0's rows. */
+/* `bytes` from there on, then zeros; of whole pieces, but for Q8_0's rows. */
 static inline void values_load(__global const uchar *from, int bytes, uint4 *v)
 {
 #pragma unroll
@@ -264,8 +264,7 @@ static inline void values_load(__global const uchar *from, int bytes, uint4 *v)
             v[k] = few_bytes(from + 16 * i, bytes - 16 * i);
         else
 #endif
-            if (16 * i < bytes)
-            v[k] = ((__global const uint4 *)from)[i];
+            v[k] = 16 * i < bytes ? ((__global const uint4 *)from)[i] : (uint4)(0);
     }
 }
 

@@ -179,10 +179,22 @@ static inline float num_from_f16(ushort h)
     return as_float(sign | (e + 112u) << 23 | m << 13);
 }
 
+#ifdef INTERPRETED /* tests: oclgrind knows not every place of a shuffle */
+#define UPPER8(v) (float8)(v.s8, v.s9, v.sa, v.sb, v.sc, v.sd, v.se, v.sf)
+#define JOIN8(a, b)                                                                              \
+    (float16)((a).s0, (a).s1, (a).s2, (a).s3, (a).s4, (a).s5, (a).s6, (a).s7, (b).s0, (b).s1,    \
+              (b).s2, (b).s3, (b).s4, (b).s5, (b).s6, (b).s7)
+#define ODD8(v) (short8)(v.s1, v.s3, v.s5, v.s7, v.s9, v.sb, v.sd, v.sf)
+#else
+#define UPPER8(v) v.hi
+#define JOIN8(a, b) (float16)(a, b)
+#define ODD8(v) v.odd
+#endif
+
 /* Rule 4's fold: lane j += lane j + 8, + 4, + 2, + 1. */
 static inline float num_fold(float16 v)
 {
-    float8 a = v.lo + v.hi;
+    float8 a = v.lo + UPPER8(v);
     float4 b = a.lo + a.hi;
     float2 c = b.lo + b.hi;
 
@@ -191,7 +203,7 @@ static inline float num_fold(float16 v)
 
 static inline float max16(float16 v)
 {
-    float8 a = fmax(v.lo, v.hi);
+    float8 a = fmax(v.lo, UPPER8(v));
     float4 b = fmax(a.lo, a.hi);
     float2 c = fmax(b.lo, b.hi);
 

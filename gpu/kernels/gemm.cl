@@ -273,7 +273,7 @@ static inline void engine_product(__local struct gemm_memory *memory, const uint
     engine_act a = as_int8(vload8(0, act[ENGINE_LANE] + t)), none = (engine_act)(0);
 #else
     short16 both = as_short16(vload8(0, act[ENGINE_LANE / 2] + t));
-    engine_act a = ENGINE_LANE % 2 ? both.odd : both.even, none = (engine_act)(0);
+    engine_act a = ENGINE_LANE % 2 ? ODD8(both) : both.even, none = (engine_act)(0);
 #endif
 #if HALVES
     bool first = ENGINE_LANE < ENGINE / 2;

@@ -230,8 +230,8 @@ ENGINE_KERNEL __kernel __attribute__((reqd_work_group_size(GATE_X, GATE_Y, 1))) 
 #if WIDTH == 16
         quantise32(h[t][0], h[t][1], m + block * 32, md + block, ms + block);
 #else
-        quantise32((float16)(h[t][0], h[t][1]), (float16)(h[t][2], h[t][3]), m + block * 32,
-                   md + block, ms + block);
+        quantise32(JOIN8(h[t][0], h[t][1]), JOIN8(h[t][2], h[t][3]), m + block * 32, md + block,
+                   ms + block);
 #endif
     }
 #elif TOKENS == 1
