@@ -8,9 +8,9 @@
  * one matrix of all experts for a moment; where that is not to be had everything stays as it is,
  * and the host is asked for the choices.
  *
- * Matrices that are used in host memory in place lie one behind the other there (bind.c takes a
- * layer's gates, then its ups, then its downs): the joint buffer is that memory, and nothing is
- * copied. */
+ * Matrices that are used in host memory in place lie one behind the other there (binding/ffn.c
+ * takes a layer's gates, then its ups, then its downs): the joint buffer is that memory, and
+ * nothing is copied. */
 #include "gpu/internal.h"
 
 static struct block *expert(struct device *d, int layer, int i)

@@ -389,9 +389,10 @@ static int add_parts(struct reading *r, enum weight_format format, struct block_
     return rc ? rc : 1;
 }
 
-/* Keys and values of a latent row, which the model has apart (bind.c): of a head's rows of b the
- * first are its keys, a row of k_b's columns being as long as those are; W = k_b turned, so that
- * the change of a head is A turned times that of the head's B turned. Then its values. */
+/* Keys and values of a latent row, which the model has apart (binding/attention.c): of a head's
+ * rows of b the first are its keys, a row of k_b's columns being as long as those are; W = k_b
+ * turned, so that the change of a head is A turned times that of the head's B turned. Then its
+ * values. */
 static int add_latent(struct reading *r, struct block_id id, const struct pair *p, struct error *e)
 {
     struct matrix *k = reading_matrix(r, id, MATRIX_K_B), *v = reading_matrix(r, id, MATRIX_V_B);

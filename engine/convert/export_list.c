@@ -635,7 +635,7 @@ static int add_router_row(struct export *x, int l)
            add_vector(x, TENSOR_ROUTER_SECOND, l, true, w->second_bias, n, 0);
 }
 
-/* first: the first of four roles in the order of bind.c. */
+/* first: the first of four roles in the order of binding/ffn.c. */
 static int add_residual(struct export *x, const struct residual_weights *w, int first, int l)
 {
     const float *const all[] = {w->scale, w->shift, w->stream_scale, w->stream_shift};

@@ -111,16 +111,16 @@ int bind_bias(struct binding *b, const float **bias, enum tensor_role role, int 
 /* The vector bound last has weights of a norm. Norm weights may be stored as offsets from 1;
  * llama.cpp's converter has added the 1. */
 void bind_one_more(struct binding *b);
-/* bind_hyper.c: a layer's hyper-connections; the end of them, the model's or its MTP block's. */
+/* binding/hyper.c: a layer's hyper-connections; the end of them, the model's or its MTP block's. */
 int bind_hyper(struct binding *b, struct layer_weights *w, int layer, struct error *e);
 int bind_hyper_end(struct binding *b, struct error *e);
-/* bind_ngrams.c: what a layer's n-grams have, if it has any. */
+/* binding/ngrams.c: what a layer's n-grams have, if it has any. */
 int bind_ngrams(struct binding *b, struct layer_weights *w, int layer, struct error *e);
 /* Counts a tensor of a table, of which a token reads `rows` rows in the mapped file; ERR_MODEL: of
  * a type that cannot be read so. */
 int bind_rows(struct binding *b, const struct tensor_view *t, enum tensor_role role, int cols,
               int rows, struct error *e);
-/* bind_recurrent.c */
+/* binding/recurrent.c */
 int bind_recurrent(struct binding *b, struct layer_weights *w, int layer, struct error *e);
 /* MIXER_CONVOLVED. */
 int bind_convolved(struct binding *b, struct layer_weights *w, int layer, struct error *e);
