@@ -256,6 +256,18 @@ static void weight_products(float by, int n, float *gate, float *up)
     }
 }
 
+/* A group's product; of one token as decoding has it, with the same bits. next: what this thread
+ * reads then. */
+static void group_product(const struct cpu_device *d, int tid, const struct matrix *w, int r0,
+                          int r1, const struct input *in, int t0, int t1, float *out,
+                          ptrdiff_t stride, struct prefetch_hint next)
+{
+    if (in->n == 1 && !d->observer)
+        gemv(d, tid, w, r0, r1, in, out, next);
+    else
+        gemm(d, tid, w, r0, r1, in, t0, t1, out, stride);
+}
+
 /* Rows r0 .. r0+n-1 of gate and up for tokens t0 .. t1-1 of one expert, whose entries of *j begin
  * at `first`; the result becomes blocks of the down projection's input. */
 static void gate_up(struct cpu_device *d, int tid, const struct ffn_shape *shape, float limit,
@@ -268,8 +280,9 @@ static void gate_up(struct cpu_device *d, int tid, const struct ffn_shape *shape
     float *gate = s->tile, *up = s->tile + (ptrdiff_t)nt * stride;
 
     if (w->gate.bytes)
-        gemm(d, tid, &w->gate, r0, r0 + n, in, t0, t1, gate, stride);
-    gemm(d, tid, &w->up, r0, r0 + n, in, t0, t1, up, stride);
+        group_product(d, tid, &w->gate, r0, r0 + n, in, t0, t1, gate, stride,
+                      matrix_hint(&w->up, r0));
+    group_product(d, tid, &w->up, r0, r0 + n, in, t0, t1, up, stride, (struct prefetch_hint){0});
     for (int t = t0; t < t1 && shape->router.on_input; t++)
         weight_products(input_weight(j, shape, first + t, d->model->hp.n_experts_used), n,
                         gate + (ptrdiff_t)(t - t0) * stride, up + (ptrdiff_t)(t - t0) * stride);
@@ -460,7 +473,8 @@ void experts_phases(struct cpu_device *d, int tid, int layer, const struct exper
                            .row = j->row + first};
         int r1 = min_int(r0 + CPU_WIDE, hidden);
 
-        gemm(d, tid, down, r0, r1, &in, t0, t1, s->tile, CPU_WIDE);
+        group_product(d, tid, down, r0, r1, &in, t0, t1, s->tile, CPU_WIDE,
+                      (struct prefetch_hint){0});
         for (int t = t0; t < t1; t++) {
             size_t entry = first + (size_t)t,
                    to = (size_t)j->slot[entry] * (size_t)j->rows + (size_t)j->row[entry];
