@@ -503,9 +503,11 @@ static const struct tensor_view *adjugate(const struct weight_file *f, int layer
     return weight_file_find(f, name);
 }
 
-/* Names the stacked tensors, or writes their values. */
-static void put_stacked(struct gguf_writer *w, const struct weight_file *f, int layers, bool values)
+/* what: the number of layers. */
+static void put_stacked(struct gguf_writer *w, const struct weight_file *f, const void *what,
+                        bool values)
 {
+    int layers = *(const int *)what;
     struct error e = {0};
     char name[200];
 
@@ -526,8 +528,13 @@ static void put_stacked(struct gguf_writer *w, const struct weight_file *f, int 
     }
 }
 
+/* Names the tensors of an adapter, or writes their values. */
+typedef void put_fn(struct gguf_writer *w, const struct weight_file *f, const void *what,
+                    bool values);
+
 /* The adapter as a GGUF file. */
-static void stack_adapter(const char *folder, const char *out, int layers)
+static void file_adapter(const char *folder, const char *out, const char *arch, put_fn *put,
+                         const void *what)
 {
     struct error e = {0};
     struct weight_file *f = NULL;
@@ -538,12 +545,12 @@ static void stack_adapter(const char *folder, const char *out, int layers)
     ck_assert_msg(weight_file_open(&f, path, false, &e) == 0, "%s", e.text);
     ck_assert_msg(gguf_write_open(&w, out, &e) == 0, "%s", e.text);
     gguf_put_string(w, "general.type", "adapter", 7);
-    gguf_put_string(w, "general.architecture", "grovemoe", 8);
+    gguf_put_string(w, "general.architecture", arch, strlen(arch));
     gguf_put_string(w, "adapter.type", "lora", 4);
     gguf_put_f32(w, "adapter.lora.alpha", (float)atoi(SCALE));
-    put_stacked(w, f, layers, false);
+    put(w, f, what, false);
     ck_assert_int_eq(gguf_write_begin(w, &e), 0);
-    put_stacked(w, f, layers, true);
+    put(w, f, what, true);
     ck_assert_msg(gguf_write_finish(w, &e) == 0, "%s", e.text);
     weight_file_close(f);
 }
@@ -583,7 +590,7 @@ START_TEST(adjugate_experts_of_files)
     ck_assert_msg(weight_file_open(&w, base, false, &e) == 0, "%s", e.text);
     ck_assert_int_gt(write_adapter(folder, w, layers, ADJUGATE), 3);
     weight_file_close(w);
-    stack_adapter(folder, file, layers);
+    file_adapter(folder, file, "grovemoe", put_stacked, &layers);
     with = logits_of(base, &a, 1, &n, &layers);
     of_file = logits_of(base, &stacked, 1, &n, &layers);
     single = chunked_logits(base, &a, 1, 1, &n, &layers);
@@ -594,6 +601,74 @@ START_TEST(adjugate_experts_of_files)
     renumber(folder);
     ck_assert_int_eq(golden_engine_adapted(&g, base, &a, 1, NULL, 1, -1, true, &e), ERR_MODEL);
     ck_assert_msg(strstr(e.text, "adjugate expert 9; the model has"), "%s", e.text);
+}
+END_TEST
+
+/* ---- A GGUF adapter on a folder, whose mixer is no plain attention ---- */
+
+static const struct renamed {
+    const char *folder, *arch, *module, *name;
+    bool refused; /* a gated delta net's heads are elsewhere */
+} renamed[] = {{"deepseek_v3", "deepseek2", "self_attn.q_b_proj", "attn_q_b", false},
+               {"kimi_linear", "kimi-linear", "self_attn.v_proj", "attn_v", false},
+               {"jamba", "jamba", "mamba.in_proj", "ssm_in", false},
+               {"granitemoehybrid", "granitehybrid", "mamba.in_proj", "ssm_in", false},
+               {"qwen3_5", "qwen35", "linear_attn.in_proj_qkv", "attn_qkv", true}};
+
+/* what: struct renamed. */
+static void put_renamed(struct gguf_writer *w, const struct weight_file *f, const void *what,
+                        bool values)
+{
+    const struct renamed *r = what;
+    struct error e = {0};
+    char name[200];
+
+    for (size_t i = 0; i < weight_file_count(f); i++) {
+        const struct tensor_view *t = weight_file_at(f, i);
+        const char *layer = strstr(t->name, "layers.");
+
+        ck_assert_ptr_nonnull(layer);
+        snprintf(name, sizeof name, "blk.%d.%s.weight.lora_%c", atoi(layer + strlen("layers.")),
+                 r->name, strstr(t->name, ".lora_A.") ? 'a' : 'b');
+        if (values)
+            ck_assert_int_eq(gguf_write_data(w, t->data, t->bytes, &e), 0);
+        else
+            gguf_write_tensor(w, name, DTYPE_F32, 2, t->dims);
+    }
+}
+
+START_TEST(mixers_of_files)
+{
+    const struct renamed *r = &renamed[_i];
+    char base[PATH_MAX], folder[PATH_MAX], file[PATH_MAX];
+    struct adapter_request a = {folder, 1.0f}, of_file = {file, 1.0f};
+    struct weight_file *w = NULL;
+    struct engine *g = NULL;
+    struct error e = {0};
+    float *plain, *with, *same;
+    size_t n;
+    int layers;
+
+    snprintf(base, sizeof base, "%s/tests/golden/families/%s", support_root(), r->folder);
+    snprintf(folder, sizeof folder, "%s/mixer", support_tmpdir());
+    snprintf(file, sizeof file, "%s/mixer.gguf", support_tmpdir());
+    plain = logits_of(base, NULL, 0, &n, &layers);
+    ck_assert_msg(weight_file_open(&w, base, false, &e) == 0, "%s", e.text);
+    ck_assert_int_gt(write_adapter(folder, w, layers, r->module), 0);
+    weight_file_close(w);
+    file_adapter(folder, file, r->arch, put_renamed, r);
+    if (r->refused) {
+        ck_assert_int_eq(golden_engine_adapted(&g, base, &of_file, 1, NULL, 1, -1, true, &e),
+                         ERR_MODEL);
+        ck_assert_msg(strstr(e.text, "orders otherwise") != NULL, "%s", e.text);
+        free(plain);
+        return;
+    }
+    with = logits_of(base, &a, 1, &n, &layers);
+    same = logits_of(base, &of_file, 1, &n, &layers);
+    ck_assert_mem_eq(with, same, n * sizeof *with);
+    ck_assert_msg(largest(plain, with, n) > 1e-4, "moves logits by %g", largest(plain, with, n));
+    free(plain), free(with), free(same);
 }
 END_TEST
 
@@ -609,6 +684,7 @@ int main(void)
     tcase_add_test(t, keys_of_heads_may_be_quantised);
     suite_add_tcase(s, t);
     tcase_add_test(files, adjugate_experts_of_files);
+    tcase_add_loop_test(files, mixers_of_files, 0, sizeof renamed / sizeof renamed[0]);
     suite_add_tcase(s, files);
     return support_run(s);
 }

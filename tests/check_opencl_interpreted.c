@@ -1,7 +1,7 @@
 /* The kernels under oclgrind, which interprets them: every access within bounds, no two work-items
  * of a group at one place without a barrier between, no divergent barrier, and nothing computed
- * from what nobody wrote. Skips where oclgrind is not installed. CHECK_INTERPRETED=all: a quarter
- * of an hour of a core more. */
+ * from what nobody wrote. Skips where oclgrind is not installed. CHECK_INTERPRETED=all: half an
+ * hour of a core more. */
 #include "gpu/driver/functions.h"
 #include "gpu/driver/tuning.h"
 #include "gpu/opencl.h"
@@ -222,7 +222,7 @@ static Suite *suite(void)
     tcase_add_loop_test(accesses, test_accesses, 0, CASES);
     suite_add_tcase(s, accesses);
     tcase_set_timeout(uninitialised, 1200);
-    /* A token of the GPU's shape takes a minute of a core, four where rows are 256 wide. */
+    /* One of the GPU's shape takes up to a minute of a core, eight where rows are 256 wide. */
     tcase_add_loop_test(uninitialised, test_uninitialised, 0,
                         getenv("CHECK_INTERPRETED") ? CASES : CASES_ALWAYS);
     suite_add_tcase(s, uninitialised);

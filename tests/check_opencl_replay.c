@@ -6,8 +6,8 @@
 #include "gpu/driver/tuning.h"
 #include "gpu/opencl.h"
 #include "engine/device/device.h"
+#include "tests/on_device.h"
 #include "tests/support.h"
-#include "tests/tiny_model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,38 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HIDDEN 64
+#define HIDDEN 64 /* on_device_shape's */
 #define LAYERS 3
 #define USED 2   /* experts a token */
 #define CHUNK 64 /* rows of a prompt's job */
-
-static char cache_dir[256];
-
-/* windows: 0: all keys; 300: not a whole number of the kernels' chunks */
-static struct tiny_shape shape_of(int window)
-{
-    return (struct tiny_shape){.layers = LAYERS,
-                               .hidden = HIDDEN,
-                               .heads = 4,
-                               .kv_heads = 2,
-                               .head_dim = 32,
-                               .ffn = 96,
-                               .experts = 6,
-                               .vocab = 77,
-                               .context = 640,
-                               .window = window,
-                               .type = DTYPE_Q8_0,
-                               .width = 16,
-                               .bias = 1,
-                               .seed = 7};
-}
-
-static void quiet(void *ctx, const char *line)
-{
-    (void)ctx;
-    if (getenv("CHECK_LOG"))
-        fprintf(stderr, "%s\n", line);
-}
 
 static void put(struct device *d, struct block_id id)
 {
@@ -83,38 +55,22 @@ static struct device_stats stats_of(const struct device *d)
     return s;
 }
 
-/* own: the device has memory of its own; else the CPU's keys and values are used in place. False:
- * there is no such device. */
+/* window: 0: all keys; 300: not a whole number of the kernels' chunks. own: the device has memory
+ * of its own; else the CPU's keys and values are used in place. False: there is no such device. */
 static bool pair_open(struct pair *p, int window, bool own)
 {
-    struct tiny_shape shape = shape_of(window);
-    struct device_info info[DEVICE_MAX];
-    struct error e;
-    char why[256];
-    const char *selector = getenv("CHECK_OPENCL");
-    int n = opencl_device_ops.probe(info, DEVICE_MAX, why, sizeof why),
-        at = selector ? atoi(selector + 7) : 0;
+    struct on_device s = {on_device_shape, KV_F16, CHUNK, 0};
     struct opencl_tuning t = {.shape = 1, .copy = own, .tile = 4, .no_selftest = true};
+    struct error e;
 
     memset(p, 0, sizeof *p);
-    if (n <= at || info[at].why_not[0]) {
-        fprintf(stderr, "skipped: %s\n", n > at ? info[at].why_not : why);
+    if (!on_device_there(1))
         return false;
-    }
-    p->model = tiny_model_new(&shape);
+    s.shape.layers = LAYERS;
+    s.shape.window = window;
+    p->model = tiny_model_new(&s.shape);
     p->seed = 5;
-    struct device_config c = {.model = &p->model->model,
-                              .n_threads = 1,
-                              .max_rows = CHUNK,
-                              .context = shape.context,
-                              .kv_k = KV_F16,
-                              .kv_v = KV_F16,
-                              .exact = true,
-                              .selector = selector,
-                              .cache_dir = cache_dir,
-                              .rope_cos = {p->model->rope_cos},
-                              .rope_sin = {p->model->rope_sin},
-                              .log = quiet};
+    struct device_config c = on_device_config(p->model, &s);
 
     for (int i = 0; i < 2; i++) {
         t.no_replay = !i;
@@ -371,7 +327,7 @@ int main(int argc, char **argv)
 
     if (argc == 2 && strcmp(argv[1], DRIVER_PROBE_CHILD) == 0)
         _exit(driver_probe_child());
-    snprintf(cache_dir, sizeof cache_dir, "%s", support_tmpdir());
+    snprintf(on_device_cache, sizeof on_device_cache, "%s", support_tmpdir());
     tcase_set_timeout(tokens, 240);
     tcase_set_timeout(moves, 240);
     tcase_set_timeout(failures, 240);
