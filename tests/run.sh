@@ -24,11 +24,12 @@ if [ "$1" = --one ]; then # one suite or part: prints its line, keeps "passed fa
     notes=$(grep -aE '^(SKIPPED|RAN): ' "$log" | sort -u | sed -e "s/^SKIPPED: /    skipped: /" -e "s/^RAN: /    ran: /")
     seconds=$(($(date +%s) - from))
     [ "$seconds" -lt 10 ] && seconds= || seconds=" ($seconds s)"
-    # One write, so that suites that end together do not mix their lines.
+    # One write, so that suites that end together do not mix their lines. What failed comes first: a long output may be cut.
     [ "$f" = 0 ] && printf '%s\n' "$t: $line$seconds${notes:+
 $notes}" || printf '%s\n' "FAILED $t (log: $log)$seconds
-$(grep -avE '^(Running|[0-9]+%: Checks)' "$log" | head -40)
-$t: ${line:-no result}"
+$t: ${line:-no result}
+$(grep -anE ':[FE]:|^FATAL|ERROR: |runtime error|SUMMARY: |: [0-9]+ bad' "$log" | cut -c1-500 | head -20)
+$(grep -avE '^(Running|[0-9]+%: Checks|RAN: |SKIPPED: )|:[PFE]:' "$log" | cut -c1-300 | tail -20)"
     exit 0
 fi
 dir=$1; shift
