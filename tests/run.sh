@@ -53,10 +53,19 @@ export POCL_CACHE_DIR="${POCL_CACHE_DIR:-$(cd "$dir/.." && pwd)/pocl}"
 mkdir -p "$POCL_CACHE_DIR"
 (cd "$dir/tests" && rm -f *.sum)
 printf '%s\n' "$@" | xargs -P "${JOBS:-$(($(nproc) + 1))}" -n 1 sh "$0" --one "$dir"
+# RETRY=1: a suite or two that fail beside the others are run again, alone. What passes then is named in the last line, and its first
+# log kept (NAME.first.log): it is to be looked into, but not all that others did is to be lost for it.
+again=
+[ "${RETRY:-0}" = 0 ] || for t; do [ "$(cut -d' ' -f2 "$(file_of "$t").sum")" = 0 ] || again="$again $t"; done
+[ "$(echo $again | wc -w)" -le 2 ] || again=
+for t in $again; do
+    mv "$(file_of "$t").log" "$(file_of "$t").first.log"
+    sh "$0" --one "$dir" "$t"
+done
 passed=0 failed=0 skipped=0
 for t; do
     read -r p f s <"$(file_of "$t").sum" || { p=0 f=1 s=0; }
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 done
-echo "$dir: $passed passed, $failed failed, $skipped skipped"
+echo "$dir: $passed passed, $failed failed, $skipped skipped${again:+; run again:$again}"
 [ "$failed" = 0 ]
