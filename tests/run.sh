@@ -53,8 +53,8 @@ export POCL_CACHE_DIR="${POCL_CACHE_DIR:-$(cd "$dir/.." && pwd)/pocl}"
 mkdir -p "$POCL_CACHE_DIR"
 (cd "$dir/tests" && rm -f *.sum)
 printf '%s\n' "$@" | xargs -P "${JOBS:-$(($(nproc) + 1))}" -n 1 sh "$0" --one "$dir"
-# RETRY=1: a suite or two that fail beside the others are run again, alone. What passes then is named in the last line, and its first
-# log kept (NAME.first.log): it is to be looked into, but not all that others did is to be lost for it.
+# RETRY=1: a suite or two that fail beside the others are run again, alone. What is so is named behind them all, and its first log
+# kept (NAME.first.log): it is to be looked into, but not all that others did is to be lost for it.
 again=
 [ "${RETRY:-0}" = 0 ] || for t; do [ "$(cut -d' ' -f2 "$(file_of "$t").sum")" = 0 ] || again="$again $t"; done
 [ "$(echo $again | wc -w)" -le 2 ] || again=
@@ -67,5 +67,6 @@ for t; do
     read -r p f s <"$(file_of "$t").sum" || { p=0 f=1 s=0; }
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 done
-echo "$dir: $passed passed, $failed failed, $skipped skipped${again:+; run again:$again}"
+[ -z "$again" ] || echo "run again:$again"
+echo "$dir: $passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]
